@@ -253,9 +253,24 @@ class AuditOfRelayedChanges(PageTest):
             self.assertEqual(self.change(path), 404)
             for node, relayed_by in ((0, None), (1, "node-1")):
                 entry = self.last(node)
-                found = [entry[key] for key in ("user", "peer", "relayed_by", "path", "node")]
-                self.assertEqual(found, ["root", self.OPERATOR, relayed_by, "/v1/kick", named])
+                found = [entry[key] for key in ("user", "peer", "relayed_by", "path", "node", "subject")]
+                self.assertEqual(found, ["root", self.OPERATOR, relayed_by, "/v1/kick", named, "nobody"])
+        api = ("--api", f"127.0.0.1:{self.nodes[0].http_port}", "--api-user", ":".join(EYE))
+        for wide, expected in ((("--wide",), "node-2"), ((), None)):
+            table = subprocess.run([BINARY, "ctl", *api, "audit", *wide], capture_output=True, text=True, check=True).stdout
+            titles, first = table.splitlines()[:2]
+            self.assertEqual("NODE" in titles.split(), expected is not None)
+            self.assertEqual(first.split()[-3 if expected is None else -4], expected or "nobody")
         self.assertRegex(self.nodes[1].log_from(0), r"change over the HTTP API.*relayed_by=.?node-1")
+
+    def test_a_stranger_asks_for_the_health_of_no_other_node(self):
+        for path, user, expected in [
+            ("/v1/health/ready", None, 200),
+            ("/v1/health/ready?node=node-2", None, 401),
+            ("/v1/health/ready?node=nobody", None, 401),
+            ("/v1/health/ready?node=node-2", EYE, 200),
+        ]:
+            self.assertEqual(self.ask(path, user)[0], expected, path)
 
     def test_nobody_but_a_node_names_another_address(self):
         (own,) = (it["id"] for it in self.found(1) if not it["is_self"])

@@ -106,7 +106,8 @@ class OfTokens(Files, RawCases, OneNode):
         lines = [make(name, "metrics", expires)[1] for name, expires in (("long", "90d"), ("soon", "3d"), ("ever", "never"))]
         self.set_tokens("".join(lines) + expired + self.tokens["admin"][1])
         page = self.ask("/metrics", self.tokens["admin"][0])[2]
-        days = dict(re.findall(r'^thicket_http_token_expiry_days{token="([\w-]+)"} (-?\d+)$', page, re.MULTILINE))
+        seconds = re.findall(r'^thicket_http_token_expiry_seconds{token="([\w-]+)"} (-?\d+)$', page, re.MULTILINE)
+        days = {name: str(int(left) // 86400) for name, left in seconds}
         self.assertEqual(set(days), {"long", "soon", "old", "admin-1"})
         self.assertEqual((days["long"], days["soon"], days["admin-1"]), ("89", "2", "0"))
         self.assertLess(int(days["old"]), -9000)

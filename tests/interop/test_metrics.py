@@ -2,15 +2,47 @@
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 
+from certificates import Authority
 from mosquitto_clients import publish
-from nodes import ThreeNodes, wait_until
+from nodes import BINARY, Node, ThreeNodes, free_port, wait_until
 from wire import RawCases
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+PROMTOOL = shutil.which("promtool")
+
+
+@unittest.skipUnless(PROMTOOL, "promtool is not installed")
+class Conventions(unittest.TestCase):
+    def test_names_are_by_the_conventions_of_prometheus(self):
+        """Of a node with a certificate and a token, which have metrics of their own."""
+        authority = self.enterContext(Authority())
+        certificate, key = authority.issue("server")
+        made = subprocess.run([BINARY, "token", "ci", "--scope", "admin"], capture_output=True, text=True, check=True)
+        tokens = authority.path / "tokens"
+        tokens.write_text(made.stdout)
+        tokens.chmod(0o600)
+        arguments = ("--listen", f"tls://127.0.0.1:{free_port()}", "--tls-certificate", certificate, "--tls-key", key)
+        node = Node("node", (), (*arguments, "--http-tokens", str(tokens)))
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+        request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/metrics")
+        request.add_header("authorization", f"Bearer {made.stderr.strip()}")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            page = answer.read()
+        for part in (b"thicket_certificate_expiry_seconds{", b"thicket_http_token_expiry_seconds{"):
+            self.assertIn(part, page)
+        checked = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, check=False)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, b""))
 
 
 class Metrics(RawCases, ThreeNodes):

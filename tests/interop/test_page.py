@@ -292,7 +292,70 @@ class InChromium(PageTest):
             wait_until(lambda: page.inner_text("#ready") == "ready", "the node to accept clients again")
             wait_until(lambda: page.is_visible("#drain") and page.is_hidden("#undrain"), "the buttons to change")
             self.nodes[0].kill()
-            wait_until(lambda: "trying again" in page.inner_text("#live"), "the page to miss its node")
+            wait_until(lambda: "trying again" in page.inner_text("#live"), "the page to miss its node", 3)
+            self.assertEqual(page.inner_text("#ready"), "not connected")
+            self.assertRegex(page.inner_text("#old"), "^Not connected to node-1. Everything below is old: it is from ")
+            self.assertEqual(page.evaluate("getComputedStyle(document.querySelector('#nodes')).borderStyle"), "dashed", "marked as old")
+            self.assertIn("this node does not answer", page.inner_text("#events li:first-child"))
+            self.assertTrue(page.title().startswith("✗"))
+            browser.close()
+
+    def test_focus_and_selection_stay_where_rows_change(self):
+        self.problems, self.requests = [], []
+        clients = {}
+        for name in ("meter-1", "meter-2", "meter-3"):
+            client = clients[name] = RawClient(self.nodes[0].port)
+            self.addCleanup(client.close)
+            client.connect(name)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = self.open(browser, ROOT, viewport={"width": 1280, "height": 900})
+            page.wait_for_selector("#client-rows tr:nth-child(3)")
+
+            def focused():
+                return page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.slice(0, 40)")
+
+            def rate():
+                return page.inner_text("#client-rows tr:has-text('meter-2') td[data-label='Messages/s']")
+
+            def load():
+                for _ in range(50):
+                    clients["meter-2"].publish("x", b"y")
+
+            page.focus("button[aria-label='Kick meter-2']")
+            page.evaluate("window.held = document.activeElement")
+            before = rate()
+            wait_until(lambda: load() or rate() != before, "the row to change")
+            self.assertTrue(page.evaluate("window.held === document.activeElement"), f"the focus is at {focused()}")
+            page.evaluate("getSelection().selectAllChildren(document.querySelector(\"#client-rows tr:has(button[aria-label='Kick meter-2']) td\"))")
+            # One before it comes, one goes.
+            first = RawClient(self.nodes[1].port)
+            self.addCleanup(first.close)
+            first.connect("a-meter")
+            clients["meter-1"].close()
+            names = page.locator("#client-rows td:first-child")
+            wait_until(lambda: names.all_inner_texts() == ["a-meter", "meter-2", "meter-3"], "the other rows to change")
+            self.assertTrue(page.evaluate("window.held === document.activeElement"), f"the focus is at {focused()}")
+            self.assertEqual(page.evaluate("String(getSelection()).trim()"), "meter-2")
+            page.select_option("#order", "rate")
+            page.focus("button[aria-label='Ban meter-2']")
+            wait_until(lambda: load() or names.all_inner_texts()[0] == "meter-2", "the order to change")
+            self.assertEqual(focused(), "Ban meter-2")
+            clients["meter-2"].close()
+            wait_until(lambda: names.count() == 2, "the client to leave")
+            self.assertRegex(focused(), "^(Kick|Ban) (a-meter|meter-3)$", "beside the row that is gone")
+            page.focus("#node-rows a:has-text('node-2')")
+            page.evaluate("window.held = document.activeElement")
+            memory = "#node-rows tr:has-text('node-2')"
+            before = page.inner_text(memory)
+            wait_until(lambda: page.inner_text(memory) != before, "the row of a node to change")
+            self.assertTrue(page.evaluate("window.held === document.activeElement"), f"the focus is at {focused()}")
+            page.focus("#drain")
+            page.keyboard.press("Enter")
+            page.click("#confirm-yes")
+            wait_until(lambda: page.is_visible("#undrain"), "the drain")
+            wait_until(lambda: focused() == "Accept clients again…", "the focus to be at the button in its place")
+            self.assertEqual(self.problems, [])
             browser.close()
 
     def check_that_it_fits(self, page):

@@ -12,7 +12,7 @@ import unittest
 
 from certificates import Authority
 from nodes import BINARY, Node, free_port, wait_until
-from wire import RawClient
+from wire import RawClient, connect
 
 # A developer's own settings must not change what is tested.
 PLAIN = {key: value for key, value in os.environ.items() if not key.startswith("THICKET_")}
@@ -73,6 +73,16 @@ class Case(unittest.TestCase):
             return
         self.fail("the handshake succeeded")
 
+    def version_1(self, name):
+        """A certificate without extensions."""
+        key, request, certificate = (self.authority.path / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
+        self.authority.openssl("req", "-new", *self.authority.new_key(key)[:-2], "-out", request, "-subj", f"/CN={name}")
+        signed = ("-CA", self.authority.certificate, "-CAkey", self.authority.key, "-set_serial", "7")
+        empty = self.authority.path / "empty"
+        empty.touch()
+        self.authority.openssl("x509", "-req", "-in", request, *signed, "-extfile", empty, "-out", certificate, "-days", "2")
+        return str(certificate), str(key)
+
     def expired(self, name):
         """A certificate of the authority that ended long ago."""
         key, request, certificate = (self.authority.path / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
@@ -126,6 +136,28 @@ class Reasons(Case):
         )
         self.assertNotIn("wrong\"", node.log_from(0), "no password in the log")
 
+    def test_what_is_no_connect_is_told_and_counted_by_reason(self):
+        node = self.start()
+        for reason, text in [
+            ("unsupported_protocol_version", "101000044d5154540902003c000004" + b"name".hex()),
+            ("malformed_packet", "101000044d5154540503003c000004" + b"name".hex()),
+            ("protocol_error", "c000"),
+            ("http", b"GET / HTTP/1.1\r\n\r\n".hex()),
+        ]:
+            first_bytes(node.port, bytes.fromhex(text))
+            self.wait_for(node, f'thicket_connects_refused_total{{reason="{reason}"}}', "")
+        self.shake(node.port, None)
+        self.wait_for(node, 'thicket_connects_refused_total{reason="tls"}', "the client speaks TLS")
+        self.assertIn('reason_code="protocol_error" reason="Pingreq"', node.log_from(0))
+
+    def test_a_reason_code_is_written_as_the_specification_names_it(self):
+        node = self.start()
+        with RawClient(node.port) as client:
+            client.connect("twice")
+            client.send(connect("twice"))
+            wait_until(lambda: "the client broke a rule" in node.log_from(0), "a line")
+        self.assertIn('reason_code="protocol_error" reason="second CONNECT"', node.log_from(0))
+
     def test_handshakes_that_fail_are_told_by_reason(self):
         files = ("--tls-client-ca", str(self.authority.certificate), "--tls-client-certificate", "required")
         node, port = self.start_with_tls(*files)
@@ -142,6 +174,12 @@ class Reasons(Case):
         self.wait_for(node, failed % "plain_mqtt", "the client speaks MQTT without TLS")
         first_bytes(port, b"GET / HTTP/1.1\r\n\r\n")
         self.wait_for(node, failed % "not_tls", "what came is not TLS")
+
+    def test_a_certificate_of_version_1_is_told_with_what_to_do(self):
+        files = ("--tls-client-ca", str(self.authority.certificate), "--tls-client-certificate", "required")
+        node, port = self.start_with_tls(*files)
+        self.shake(port, self.version_1("old"))
+        self.wait_for(node, 'thicket_handshakes_failed_total{reason="certificate_version"}', "issue it anew with extensions")
 
     def test_a_failed_handshake_behind_a_load_balancer_names_the_client(self):
         certificate, key = self.authority.issue("balanced")
@@ -196,14 +234,15 @@ class Certificates(Case):
         self.assertEqual(status, 0, said)
         self.assertRegex(said, rf"tls_certificate = {re.escape(certificate)}: [12] days? left: replace it soon")
         node, _ = self.start_with_tls()
-        metric = f'thicket_certificate_expiry_days{{key="tls_certificate",file="{certificate}"}}'
-        self.assertIn(self.count(node, metric), (1, 2))
+        metric = f'thicket_certificate_expiry_seconds{{key="tls_certificate",file="{certificate}"}}'
+        self.assertIn(self.count(node, metric) // 86400, (1, 2))
         wait_until(lambda: "a certificate expires soon" in node.log_from(0), "a warning")
 
     def test_an_expired_certificate_fails_the_check(self):
         status, said = self.check(*self.listener(*self.expired("old")))
         self.assertEqual(status, 1, said)
         self.assertRegex(said, r"expired \d+ days? ago")
+        self.assertNotIn("the configuration is good", said)
 
     def test_an_expired_authority_of_clients_is_in_the_check_the_log_and_the_metrics(self):
         certificate, key = self.authority.issue("server")
@@ -213,7 +252,7 @@ class Certificates(Case):
         self.assertEqual(status, 1, said)
         self.assertRegex(said, rf"tls_client_ca = {re.escape(authority)}: expired \d+ days? ago")
         node, _ = self.start_with_tls("--tls-client-ca", authority, "--tls-client-certificate", "required")
-        metric = f'thicket_certificate_expiry_days{{key="tls_client_ca",file="{authority}"}}'
+        metric = f'thicket_certificate_expiry_seconds{{key="tls_client_ca",file="{authority}"}}'
         self.assertLess(self.count(node, metric), 0)
         wait_until(lambda: "a certificate has expired" in node.log_from(0), "an error")
 

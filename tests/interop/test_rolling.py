@@ -2,10 +2,12 @@
 
 import contextlib
 import itertools
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -269,6 +271,69 @@ class RestartByCommand(unittest.TestCase):
         for log in [*self.logs, *(node.log_from(0) for node in self.nodes)]:
             self.assertNotIn("no majority", log)
             self.assertNotIn("panicked", log)
+
+
+class RestartThatFails(unittest.TestCase):
+    """What `thicket ctl rolling-restart` says when it waits, fails or is interrupted."""
+
+    def setUp(self):
+        if os.environ.get("THICKET_CLUSTER_TESTS") == "0":
+            self.skipTest("THICKET_CLUSTER_TESTS=0")
+        self.nodes = []
+        for number in range(2):
+            node = Node(f"node-{number}", [it.port for it in self.nodes], ("--workers", "1"))
+            self.addCleanup(node.log.close)
+            self.addCleanup(node.stop)
+            self.nodes.append(node)
+        for node in self.nodes:
+            self.assertTrue(node.wait_until_ready(2), node.log_from(0))
+
+    def begin(self, *arguments):
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[0].http_port}", "rolling-restart", *arguments]
+        begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(begun.kill)
+        return begun
+
+    def undo(self):
+        """What it says that undoes a drain of the node that comes first."""
+        undo = f"thicket ctl --api 127.0.0.1:{self.nodes[1].http_port} drain --undo"
+        return f"node-1 is drained and refuses clients: restart it, or let it accept clients again with `{undo}`"
+
+    def is_drained(self):
+        return self.nodes[1].ask("/v1/health/ready") is None
+
+    def test_no_command_is_refused_before_anything_is_drained(self):
+        for nothing in ("", " "):
+            _, said = (done := self.begin("--exec", nothing)).communicate()
+            self.assertEqual(done.returncode, 2, said)
+            self.assertIn("expected a command", said)
+        self.assertFalse(self.is_drained())
+
+    def test_it_says_what_it_waits_for_and_which_node_is_drained(self):
+        _, said = (done := self.begin("--timeout", "1", "--exec", "true")).communicate()
+        self.assertEqual(done.returncode, 1)
+        for part in (self.undo(), "waited 1 seconds: node-1 has not been restarted"):
+            self.assertIn(part, said)
+        self.assertTrue(self.is_drained())
+        again = self.begin("--exec", "true")
+        self.assertRegex(again.stdout.readline(), "^waiting: node-1: .*this node is drained")
+        again.send_signal(signal.SIGINT)
+        _, said = again.communicate()
+        self.assertEqual((again.returncode, said), (130, "thicket: interrupted: no node is drained by this\n"))
+
+    def test_it_says_when_it_is_interrupted_which_node_is_drained(self):
+        begun = self.begin("--json", "--exec", "sleep 5")
+        wait_until(self.is_drained, "the drain")
+        while "sleep 5" not in begun.stderr.readline():
+            pass
+        begun.send_signal(signal.SIGTERM)
+        self.assertEqual(begun.wait(PATIENCE_S), 143)
+        self.assertIn(f"thicket: interrupted: {self.undo()}", begun.stderr.readline())
+        begun.communicate()
+
+    def test_with_json_it_prints_one_object(self):
+        plan, _ = self.begin("--json", "--dry-run", "--exec", "restart {name}").communicate()
+        self.assertEqual([it["command"] for it in json.loads(plan)["nodes"]], ["restart node-1", "restart node-0"])
 
 
 if __name__ == "__main__":

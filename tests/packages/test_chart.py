@@ -105,10 +105,39 @@ class Chart(unittest.TestCase):
             "needs tls.enabled=true": (*OPEN, "tls.plainPort=false"),
             "tls.enabled needs": (*OPEN, "tls.enabled=true"),
             "issuer.name": (*OPEN, "tls.enabled=true", "tls.certManager.enabled=true"),
+            "autoscaling.minReplicas is above": (*OPEN, "autoscaling.enabled=true", "autoscaling.minReplicas=10"),
+            "autoscaling.enabled needs": (*OPEN, "autoscaling.enabled=true", "autoscaling.targetCPUUtilizationPercentage=0"),
+            "at least 10 above": (*OPEN, "drain.timeoutSeconds=66"),
+            "aclInSecret needs": (*OPEN, "auth.aclInSecret=true"),
         }
         for words, values in cases.items():
             with self.assertRaisesRegex(AssertionError, words):
                 render(values)
+
+    def test_values_without_effect_are_refused(self):
+        manager = ("tls.certManager.enabled=true", "tls.certManager.issuer.name=x")
+        cases = [
+            ("without tls.enabled=true", (*OPEN, "tls.existingSecret=cert")),
+            ("without tls.enabled=true", (*OPEN, *manager)),
+            ("without tls.certManager.enabled", (*OPEN, "tls.certManager.issuer.name=x")),
+            ("choose one", (*OPEN, "tls.enabled=true", "tls.existingSecret=cert", *manager)),
+            ("no effect with auth.existingSecret", ("auth.existingSecret=mine", "auth.users=a")),
+            ("no effect with auth.existingSecret", ("auth.existingSecret=mine", "auth.acl=a")),
+            ("without service.type=LoadBalancer", (*OPEN, "service.loadBalancerSourceRanges={10.0.0.0/8}")),
+            ("bogus", (*OPEN, "bogus=1")),
+            ("enable", (*OPEN, "tls.enable=true")),
+            ("replicas", (*OPEN, "replicas=abc")),
+            ("repository", (*OPEN, "image.repository=")),
+        ]
+        for words, values in cases:
+            with self.subTest(values=values), self.assertRaisesRegex(AssertionError, words):
+                render(values)
+
+    def test_users_come_in_beside_anonymous_clients(self):
+        variables = {entry["name"] for entry in container(render((*OPEN, "auth.users=a")))["env"]}
+        self.assertLessEqual({"THICKET_ALLOW_ANONYMOUS", "THICKET_USERS"}, variables)
+        variables = {entry["name"] for entry in container(render(OPEN))["env"]}
+        self.assertNotIn("THICKET_USERS", variables)
 
     def test_a_pod_has_no_more_rights_than_it_needs(self):
         (stateful,) = of_kind(render(EVERYTHING), "StatefulSet")

@@ -22,8 +22,10 @@ pub struct CertificateDays {
     pub key: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Days left; less than 0: they have expired.
+    /// Whole days left; less than 0: they have expired.
     pub days: i64,
+    /// The same in seconds.
+    pub seconds: i64,
 }
 
 /// The files as the node last read them.
@@ -63,10 +65,14 @@ impl Certificates {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = since_1970();
         let read = known.read.iter();
-        read.map(|(path, validity)| CertificateDays {
-            key: known.files[path],
-            path: path.clone(),
-            days: validity.days_left(now),
+        read.map(|(path, validity)| {
+            let seconds = validity.seconds_left(now);
+            CertificateDays {
+                key: known.files[path],
+                path: path.clone(),
+                days: seconds.div_euclid(24 * 3600),
+                seconds,
+            }
         })
         .collect()
     }
@@ -140,7 +146,10 @@ impl Watch {
             return;
         }
         self.due = Some(now + REPEAT);
-        for CertificateDays { key, path, days } in certificates.days() {
+        for CertificateDays {
+            key, path, days, ..
+        } in certificates.days()
+        {
             let file = path.display();
             if days < 0 {
                 tracing::error!(key, %file, days, "a certificate has expired: replace it, then reload");

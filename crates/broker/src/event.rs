@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use thicket_node::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, Event, EventLevel};
+use thicket_node::{
+    CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_MALFORMED, CONNECT_MISSING, CONNECT_REFUSED,
+    Event, EventLevel,
+};
 use tracing::Level;
 use tracing::field::Value;
 
@@ -37,15 +40,21 @@ impl<'a> SessionName<'a> {
 
 /// Counts clients that connect, disconnect and are refused.
 pub(crate) fn count(counters: &Counters, event: &Event) {
-    let by = |key: &str| {
+    let field = |key: &str| {
         let mut fields = event.fields.iter();
-        let field = fields.find(|(name, _)| *name == key);
-        field.map_or("unknown", |(_, value)| value.as_str())
+        let found = fields.find(|(name, _)| *name == key);
+        found.map(|(_, value)| value.as_str())
     };
+    let by = |key: &str| field(key).unwrap_or("unknown");
     match event.message {
         CLIENT_CONNECTED => counters.connects.add_one(),
         CLIENT_DISCONNECTED => counters.disconnects.add_one(by("reason")),
-        CONNECT_REFUSED => counters.connects_refused.add_one(by("reason_code")),
+        CONNECT_REFUSED | CONNECT_MALFORMED | CONNECT_MISSING => {
+            let protocol = field("protocol");
+            counters
+                .connects_refused
+                .add_one(protocol.unwrap_or_else(|| by("reason_code")));
+        }
         _ => {}
     }
 }

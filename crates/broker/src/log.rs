@@ -11,8 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thicket_node::Source;
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -44,7 +48,10 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         .with_writer(std::io::stderr)
         .with_target(false);
     let lines = match format.unwrap_or(LogFormat::Text) {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Text => lines
+            .with_ansi(std::io::stderr().is_terminal())
+            .fmt_fields(text_fields())
+            .boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let subscriber = tracing_subscriber::registry()
@@ -53,6 +60,23 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         .with(export::Export);
     // Fails only if a log was started before; that one stays.
     let _ = subscriber.try_init();
+}
+
+/// Fields of a line of text: a value with blanks, or with characters that would end the line, is quoted, so that each can be found again.
+fn text_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
+    let write = |out: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug| {
+        let text = format!("{value:?}");
+        let name = field.name();
+        let is_plain = |it: char| !it.is_whitespace() && !it.is_control() && it != '"';
+        let is_quoted = text.starts_with('"') && !text.contains(char::is_control);
+        match name {
+            "message" if text.contains(char::is_control) => write!(out, "{}", text.escape_debug()),
+            "message" => out.write_str(&text),
+            _ if is_quoted || text.chars().all(is_plain) => write!(out, "{name}={text}"),
+            _ => write!(out, "{name}={text:?}"),
+        }
+    };
+    format::debug_fn(write).delimited(" ")
 }
 
 /// The subject of a line, if many such lines can be caused from outside.

@@ -8,7 +8,6 @@ use crate::config::Config;
 
 /// A token with this many days left expires soon.
 pub const SOON_DAYS_OF_TOKENS: i64 = 7;
-const DAY_MS: i64 = 86_400_000;
 
 /// A token that expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +16,8 @@ pub struct TokenDays {
     pub name: String,
     /// Whole days left; less than 0: it has expired.
     pub days: i64,
+    /// The same in seconds.
+    pub seconds: i64,
 }
 
 /// The expiring tokens that a configuration names, by name.
@@ -29,21 +30,27 @@ pub fn token_days(config: &Config) -> Vec<TokenDays> {
 /// The expiring tokens of the HTTP API.
 pub(crate) fn days_of(users: &ApiUsers) -> Vec<TokenDays> {
     let now = WallClock::from_unix_millis(wall_ms());
-    let days = |(name, expires): (&str, WallClock)| TokenDays {
-        name: name.to_owned(),
-        days: days_between(now, expires),
-    };
-    users.expiries().into_iter().map(days).collect()
+    let left = |(name, expires)| TokenDays::between(name, now, expires);
+    users.expiries().into_iter().map(left).collect()
 }
 
-fn days_between(now: WallClock, expires: WallClock) -> i64 {
-    let millis = |time: WallClock| i64::try_from(time.as_unix_millis()).unwrap_or(i64::MAX);
-    (millis(expires) - millis(now)).div_euclid(DAY_MS)
+impl TokenDays {
+    fn between(name: &str, now: WallClock, expires: WallClock) -> Self {
+        let millis = |time: WallClock| i64::try_from(time.as_unix_millis()).unwrap_or(i64::MAX);
+        let seconds = (millis(expires) - millis(now)).div_euclid(1000);
+        Self {
+            name: name.to_owned(),
+            days: seconds.div_euclid(24 * 3600),
+            seconds,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
 
     #[test]
     fn a_token_on_its_last_day_has_0_days_left_and_one_that_expired_less() {
@@ -57,7 +64,8 @@ mod tests {
             (0, -30),
             (u64::MAX, (i64::MAX - 30 * DAY_MS) / DAY_MS),
         ] {
-            assert_eq!(days_between(at(now), at(expires)), expected, "{expires}");
+            let left = TokenDays::between("a", at(now), at(expires));
+            assert_eq!(left.days, expected, "{expires}");
         }
     }
 }

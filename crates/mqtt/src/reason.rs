@@ -61,6 +61,19 @@ impl ReasonCode {
         self as u8 >= 0x80
     }
 
+    /// The name of the specification in snake case, as in logs and metrics: `session_taken_over`.
+    #[must_use]
+    pub fn words(self) -> String {
+        let mut words = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_ascii_uppercase() && !words.is_empty() {
+                words.push('_');
+            }
+            words.push(letter.to_ascii_lowercase());
+        }
+        words
+    }
+
     /// The return code of a 3.1 or 3.1.1 CONNACK with the nearest meaning, 0 to 5.
     ///
     /// Every error that those versions have no word for becomes 3, Server unavailable; they allow to close without a
@@ -307,6 +320,17 @@ mod tests {
             assert_eq!(code.connect_return_code(), return_code);
         }
         assert_eq!(ReasonCode::from_connect_return_code(6), None);
+    }
+
+    #[test]
+    fn words_are_those_of_the_specification() {
+        for (code, expected) in [
+            (ReasonCode::Banned, "banned"),
+            (ReasonCode::SessionTakenOver, "session_taken_over"),
+            (ReasonCode::QosNotSupported, "qos_not_supported"),
+        ] {
+            assert_eq!(code.words(), expected);
+        }
     }
 
     #[test]

@@ -8,6 +8,10 @@ pub const CLIENT_CONNECTED: &str = "client connected";
 pub const CLIENT_DISCONNECTED: &str = "client disconnected";
 /// A client was refused: fields `client_id`, `user_name`, `peer`, `reason_code`, `reason`.
 pub const CONNECT_REFUSED: &str = "CONNECT refused";
+/// What came first was no CONNECT that can be read: fields `peer`, `reason_code`, `protocol` (of a peer at the wrong port: `tls` or `http`), `reason`.
+pub const CONNECT_MALFORMED: &str = "malformed CONNECT";
+/// Another packet came first: fields `peer`, `reason_code`, `reason`.
+pub const CONNECT_MISSING: &str = "the first packet is not CONNECT";
 
 /// This node accepts clients.
 pub const READY: &str = "ready";
@@ -41,20 +45,8 @@ pub(crate) fn reason_of(goodbye: Option<Goodbye>) -> String {
     match goodbye {
         None => "connection_lost".to_owned(),
         Some(Goodbye::Client) => "client".to_owned(),
-        Some(Goodbye::Node(code)) => words_of(code),
+        Some(Goodbye::Node(code)) => code.words(),
     }
-}
-
-/// `SessionTakenOver` as `session_taken_over`.
-pub(crate) fn words_of(code: ReasonCode) -> String {
-    let mut words = String::new();
-    for letter in format!("{code:?}").chars() {
-        if letter.is_ascii_uppercase() && !words.is_empty() {
-            words.push('_');
-        }
-        words.push(letter.to_ascii_lowercase());
-    }
-    words
 }
 
 #[cfg(test)]

@@ -119,12 +119,11 @@ pub struct Family {
 }
 
 /// Units by the last word of a name, in the case-sensitive codes of UCUM.
-const UNITS: [(&str, &str); 15] = [
+const UNITS: [(&str, &str); 14] = [
     ("_messages_per_second", "{message}/s"),
     ("_bytes_per_second", "By/s"),
     ("_seconds", "s"),
     ("_bytes", "By"),
-    ("_days", "d"),
     ("_ratio", "1"),
     ("_messages", "{message}"),
     ("_connections", "{connection}"),
@@ -206,7 +205,7 @@ mod tests {
             ("thicket_round_seconds", "s"),
             ("thicket_node_bytes_per_second", "By/s"),
             ("thicket_node_cpu_ratio", "1"),
-            ("thicket_certificate_expiry_days", "d"),
+            ("thicket_certificate_expiry_seconds", "s"),
             ("thicket_dropped_messages_total", "{message}"),
             ("thicket_is_minority", ""),
         ] {

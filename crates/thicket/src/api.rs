@@ -230,11 +230,11 @@ impl Api {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Ends something.
-    pub fn delete(&self, path: &str) -> anyhow::Result<()> {
+    /// Ends something; the body of the answer.
+    pub fn delete(&self, path: &str) -> anyhow::Result<String> {
         let url = self.url(path);
         let (status, body) = self.read(self.as_user(self.agent.delete(&url)).call())?;
-        self.checked(status, body).map(drop)
+        self.checked(status, body)
     }
 
     fn as_user<T>(&self, request: ureq::RequestBuilder<T>) -> ureq::RequestBuilder<T> {

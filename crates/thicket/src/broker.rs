@@ -1,6 +1,6 @@
 //! `thicket broker`: one node, until a signal.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
@@ -67,16 +67,6 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
         checked => return Err(in_lines(strange, checked.err(), matches)),
     };
     if arguments.check {
-        let listen: Vec<_> = config
-            .listeners
-            .iter()
-            .map(|listen| listen.text.as_str())
-            .collect();
-        writeln!(
-            std::io::stdout(),
-            "the configuration is good; the node would listen on {}",
-            listen.join(" ")
-        )?;
         for ExposedFile { key, path } in &config.exposed {
             let file = path.display();
             crate::print(&format!(
@@ -84,7 +74,17 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
             ))?;
         }
         check_tokens(&config)?;
-        return check_certificates(&config);
+        check_certificates(&config)?;
+        let listen: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|listen| listen.text.as_str())
+            .collect();
+        // Last, as nothing was wrong.
+        return crate::print(&format!(
+            "the configuration is good; the node would listen on {}\n",
+            listen.join(" ")
+        ));
     }
     raise_descriptor_limit();
     let (sender, wake) = channel();
@@ -117,7 +117,10 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
 /// Says how long certificates hold. One that has expired is an error: no client would come in.
 fn check_certificates(config: &Config) -> anyhow::Result<()> {
     let mut expired = Vec::new();
-    for CertificateDays { key, path, days } in certificate_days(config) {
+    for CertificateDays {
+        key, path, days, ..
+    } in certificate_days(config)
+    {
         let file = path.display();
         if days < 0 {
             expired.push(format!(
@@ -145,7 +148,7 @@ fn addresses(node: &Node) -> String {
 
 /// Says how long tokens of the HTTP API are still valid. One that has expired is refused, and harms nobody.
 fn check_tokens(config: &Config) -> anyhow::Result<()> {
-    for TokenDays { name, days } in token_days(config) {
+    for TokenDays { name, days, .. } in token_days(config) {
         let left = match days {
             ..0 => format!(
                 "expired {} ago: make a new one and remove its line",

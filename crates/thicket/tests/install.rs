@@ -137,6 +137,23 @@ fn options_of_mosquitto_become_keys() {
 }
 
 #[test]
+fn what_a_node_always_does_is_remarked_as_it_is_for_both_values() {
+    for value in ["true", "false"] {
+        for (option, expected) in [
+            (
+                "allow_zero_length_clientid",
+                "a node accepts clients without an identifier",
+            ),
+            ("log_timestamp", "every line of the log has its time"),
+            ("set_tcp_nodelay", "a node always sets TCP_NODELAY"),
+        ] {
+            let text = migrated(&format!("allow_anonymous true\n{option} {value}\n"));
+            assert!(text.contains(expected), "{option} {value}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_bridge_of_mosquitto_becomes_one_of_ours() {
     let text = migrated(
         "allow_anonymous true\nlistener 1883 127.0.0.1\n\

@@ -47,6 +47,12 @@ pub(super) fn about(subject: &str, mut answer: Response) -> Response {
     answer
 }
 
+/// The subject of an answer, which goes along to the node that relayed the request.
+pub(super) fn subject(answer: &Response) -> Option<&str> {
+    let subject = answer.extensions().get::<Subject>();
+    subject.map(|subject| &*subject.0)
+}
+
 pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(page))
 }
@@ -87,8 +93,7 @@ pub(super) async fn record(
         entry.relayed_by = Some(state.inspector.name_of(origin.relayed_by).await);
     }
     let answer = next.run(request).await;
-    let subject = answer.extensions().get::<Subject>();
-    entry.subject = subject.map(|subject| subject.0.clone());
+    entry.subject = subject(&answer).map(str::to_owned);
     entry.status = answer.status().as_u16();
     if state.audit.lock().add(entry.clone(), wall_ms()) {
         let AuditEntry {

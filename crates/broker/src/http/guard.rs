@@ -22,6 +22,7 @@ use thicket_session::time::WallClock;
 use tokio::sync::oneshot;
 
 use super::answer::failure;
+use crate::api::overlay::text_of_query;
 use crate::api::watch::WhoAmIEntry;
 use crate::authenticator::HASHERS;
 use crate::clock::wall_ms;
@@ -221,8 +222,10 @@ pub(super) async fn check(
     // Read before the users: an outdated lease ends too early, never too late.
     let generation = guard.generation();
     let users = guard.users();
-    // Probes have no passwords and use any name, and the answer is one word.
-    if users.is_some() && request.uri().path().starts_with("/v1/health/") {
+    // Probes have no passwords and use any name, and the answer is one word. It is of this node: names of others are not for everybody.
+    let names_node = text_of_query(request.uri().query().unwrap_or_default(), "node").is_some();
+    let is_probe = request.uri().path().starts_with("/v1/health/") && !names_node;
+    if users.is_some() && is_probe {
         return next.run(request).await;
     }
     let (method, headers) = (request.method(), request.headers());

@@ -295,26 +295,26 @@ impl Page {
     }
 
     fn certificates(&mut self, all: &[CertificateDays]) {
-        let name = "thicket_certificate_expiry_days";
+        let name = "thicket_certificate_expiry_seconds";
         self.family(
             name,
             Gauge,
-            "Days that the certificates of a file are still valid; below 0: expired",
+            "Seconds that the certificates of a file are still valid; below 0: expired",
         );
-        for CertificateDays { key, path, days } in all {
-            let file = path.to_string_lossy();
-            self.sample(&[("key", key), ("file", &file)], days);
+        for it in all {
+            let file = it.path.to_string_lossy();
+            self.sample(&[("key", it.key), ("file", &file)], it.seconds);
         }
     }
 
     fn tokens(&mut self, all: Option<Vec<TokenDays>>) {
         self.family(
-            "thicket_http_token_expiry_days",
+            "thicket_http_token_expiry_seconds",
             Gauge,
-            "Days that a token of the HTTP API is still valid",
+            "Seconds that a token of the HTTP API is still valid",
         );
-        for TokenDays { name, days } in all.iter().flatten() {
-            self.sample(&[("token", name)], days);
+        for it in all.iter().flatten() {
+            self.sample(&[("token", &it.name)], it.seconds);
         }
     }
 
@@ -607,7 +607,7 @@ impl Page {
             ),
             (
                 "thicket_connects_refused_total",
-                "CONNECTs refused, by reason code",
+                "CONNECTs refused, by reason code, and what came in their place: `tls` or `http` at a port without",
                 &counters.connects_refused,
             ),
             (

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::answer::{failure, silent};
+use super::audit;
 use super::inspect::Inspector;
 use super::serve::Peer;
 use super::silence::{PATIENCE, Silence};
@@ -40,6 +41,8 @@ const FOR: HeaderName = HeaderName::from_static("thicket-for");
 const PROOF: HeaderName = HeaderName::from_static("thicket-proof");
 /// In an answer to another node: the identity of the node that answers.
 const BY: HeaderName = HeaderName::from_static("thicket-by");
+/// In an answer to another node: what the change is about, in base64.
+const ABOUT: HeaderName = HeaderName::from_static("thicket-about");
 /// Longer than the other node waits for its threads.
 const DEADLINE: Duration = Duration::from_secs(PATIENCE.as_secs() + 1);
 /// Longest answer that is read into memory.
@@ -173,6 +176,10 @@ pub(super) async fn relay(
         if let Ok(id) = HeaderValue::from_str(&inspector.own.id) {
             answer.headers_mut().insert(BY, id);
         }
+        let subject = audit::subject(&answer).map(|subject| STANDARD.encode(subject));
+        if let Some(Ok(subject)) = subject.map(HeaderValue::try_from) {
+            answer.headers_mut().insert(ABOUT, subject);
+        }
         return answer;
     }
     match node {
@@ -240,7 +247,13 @@ impl Inspector {
             failure(StatusCode::BAD_GATEWAY, &words)
         })?;
         answer.headers_mut().remove(header::CONNECTION);
-        Ok(answer)
+        let subject = answer.headers_mut().remove(ABOUT);
+        let subject = subject.and_then(|text| STANDARD.decode(text).ok());
+        let subject = subject.and_then(|bytes| String::from_utf8(bytes).ok());
+        Ok(match subject {
+            Some(subject) => audit::about(&subject, answer),
+            None => answer,
+        })
     }
 
     /// Sends a request to all other nodes that are up, in parallel.

@@ -40,6 +40,10 @@ const BAD_CERTIFICATE: Failure = failure(
     "bad_certificate",
     "TLS handshake failed: the certificate of the client is not good",
 );
+const OLD_CERTIFICATE: Failure = failure(
+    "certificate_version",
+    "TLS handshake failed: the certificate of the client has not version 3 of X.509, which is needed: issue it anew with extensions (such as `openssl x509 -req -extfile FILE`)",
+);
 const REFUSED_BY_CLIENT: Failure = failure(
     "refused_by_client",
     "TLS handshake failed: the client does not accept this listener, such as its certificate",
@@ -88,6 +92,12 @@ impl Failure {
                     NOT_VALID_YET
                 }
                 CertificateError::UnknownIssuer => UNKNOWN_ISSUER,
+                // An error of the crate that verifies, which has no type of its own here.
+                CertificateError::Other(error)
+                    if error.to_string().contains("UnsupportedCertVersion") =>
+                {
+                    OLD_CERTIFICATE
+                }
                 _ => BAD_CERTIFICATE,
             },
             Some(Error::AlertReceived(_)) => REFUSED_BY_CLIENT,

@@ -181,11 +181,16 @@ pub(crate) mod tests {
     fn a_line_of_text_has_its_message_and_its_fields() {
         let kept = Kept::default();
         let lines = tracing_subscriber::fmt().without_time().with_ansi(false);
+        let lines = lines.fmt_fields(super::super::text_fields());
         let subscriber = lines.with_target(false).with_writer(kept.clone()).finish();
-        tracing::subscriber::with_default(subscriber, write_some);
+        tracing::subscriber::with_default(subscriber, || {
+            write_some();
+            let (error, lines) = ("no such file", "a\nb \u{1b}[0m");
+            tracing::warn!(%error, %lines, peer = %"127.0.0.1:1", count = 2, "a fault");
+        });
         assert_eq!(
             kept.text(),
-            " WARN a line key=\"routing\" here=\"one has \\\"serve\\\"\" thread=3\n WARN a line key=\"routing\" here=\"another\" thread=3\n"
+            " WARN a line key=\"routing\" here=\"one has \\\"serve\\\"\" thread=3\n WARN a line key=\"routing\" here=\"another\" thread=3\n WARN a fault error=\"no such file\" lines=\"a\\nb \\u{1b}[0m\" peer=127.0.0.1:1 count=2\n"
         );
     }
 }

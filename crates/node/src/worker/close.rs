@@ -41,10 +41,7 @@ impl Worker {
             vec![
                 ("client_id", client_id.unwrap_or_default()),
                 ("peer", peer),
-                (
-                    "reason_code",
-                    format!("0x{:02X}", refusal.reason_code as u8),
-                ),
+                ("reason_code", refusal.reason_code.words()),
                 ("reason", refusal.reason.clone()),
             ],
         );

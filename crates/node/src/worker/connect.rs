@@ -27,7 +27,7 @@ use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, Takes, WorkerOutput,
     messages::{Claim, ClaimGrant, ClaimRefusal, GrantedClaim, Terms, ToHub, peer_text},
     scope,
-    visits::{CONNECT_REFUSED, words_of},
+    visits::{CONNECT_MALFORMED, CONNECT_MISSING, CONNECT_REFUSED},
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
@@ -41,7 +41,8 @@ pub(super) fn handle_first_bytes(cx: &mut Context, now: Now, id: ConnectionId, b
         Ok(Some((packet, _))) => {
             // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
             let kind = format!("{:?}", packet.kind());
-            note_refused(cx, id, "the first packet is not CONNECT", &kind);
+            let code = ReasonCode::ProtocolError.words();
+            note_unread(cx, id, CONNECT_MISSING, vec![("reason_code", code)], &kind);
             cx.close(id);
         }
         Ok(None) => {}
@@ -55,8 +56,13 @@ pub(super) fn handle_first_bytes(cx: &mut Context, now: Now, id: ConnectionId, b
                     &Connack::new(error.reason_code()),
                 );
             }
-            let problem = foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
-            note_refused(cx, id, "malformed CONNECT", &problem);
+            let mut facts = vec![("reason_code", error.reason_code().words())];
+            let mut problem = error.to_string();
+            if let Some((protocol, words)) = foreign_protocol(bytes) {
+                facts.push(("protocol", protocol.to_owned()));
+                words.clone_into(&mut problem);
+            }
+            note_unread(cx, id, CONNECT_MALFORMED, facts, &problem);
             cx.close(id);
         }
     }
@@ -354,7 +360,7 @@ pub(super) fn refuse_connect(
             connect.login.user_name.unwrap_or_default().to_owned(),
         ),
         ("peer", peer.unwrap_or_default()),
-        ("reason_code", words_of(refusal.reason_code)),
+        ("reason_code", refusal.reason_code.words()),
         ("reason", refusal.reason.clone()),
     ];
     cx.event(EventLevel::Warn, CONNECT_REFUSED, fields);
@@ -387,28 +393,40 @@ pub(super) fn note_refused(
     message: &'static str,
     reason: &str,
 ) {
+    note_unread(cx, id, message, Vec::new(), reason);
+}
+
+/// The same with more facts.
+fn note_unread(
+    cx: &mut Context,
+    id: ConnectionId,
+    message: &'static str,
+    facts: Vec<(&'static str, String)>,
+    reason: &str,
+) {
     let peer = cx
         .connections
         .get(id)
         .map(|connection| peer_text(connection.peer))
         .unwrap_or_default();
-    cx.event(
-        EventLevel::Warn,
-        message,
-        vec![("peer", peer), ("reason", reason.to_owned())],
-    );
+    let mut fields = vec![("peer", peer)];
+    fields.extend(facts);
+    fields.push(("reason", reason.to_owned()));
+    cx.event(EventLevel::Warn, message, fields);
 }
 
-/// The protocol of a peer that connected to the wrong port.
-fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
+/// The protocol of a peer that connected to the wrong port, and what to do.
+fn foreign_protocol(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     match bytes {
         // A record of a TLS handshake (RFC 8446 5.1).
-        [0x16, 0x03, ..] => {
-            Some("the client speaks TLS, and this listener does not: use a tls:// listener")
-        }
-        [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', ..] => Some(
+        [0x16, 0x03, ..] => Some((
+            "tls",
+            "the client speaks TLS, and this listener does not: use a tls:// listener",
+        )),
+        [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', ..] => Some((
+            "http",
             "the client speaks HTTP, and this listener does not: use a ws:// listener, or the port of the HTTP API",
-        ),
+        )),
         _ => None,
     }
 }

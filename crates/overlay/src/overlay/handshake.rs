@@ -334,7 +334,7 @@ impl Overlay {
             .is_none_or(|address| self.dialler.is_news(address, &refusal.text))
         {
             let mut fields = vec![
-                ("reason_code", format!("{:?}", refusal.reason_code)),
+                ("reason_code", refusal.reason_code.words()),
                 ("reason", refusal.text.clone()),
             ];
             fields.extend(self.far_end(id));
@@ -375,7 +375,7 @@ impl Overlay {
             .is_none_or(|address| self.dialler.is_news(address, reason))
         {
             let mut fields = vec![
-                ("reason_code", format!("{reason_code:?}")),
+                ("reason_code", reason_code.words()),
                 ("reason", reason.to_owned()),
             ];
             fields.extend(self.far_end(id));

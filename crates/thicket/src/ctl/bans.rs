@@ -8,6 +8,7 @@ use thicket_broker::api::bans::{BanEntry, BanRequest};
 use thicket_broker::parse_seconds;
 
 use super::cluster::query;
+use super::report;
 use super::view::nothing;
 use crate::api::Api;
 
@@ -48,7 +49,7 @@ fn length(text: &str) -> Result<u64, String> {
 }
 
 /// Bans.
-pub fn ban(api: &Api, wanted: &BanArguments) -> anyhow::Result<()> {
+pub fn ban(api: &Api, wanted: &BanArguments, is_json: bool) -> anyhow::Result<()> {
     let whom = wanted.whom.clone();
     let request = BanRequest {
         client_id: whom.client,
@@ -58,18 +59,20 @@ pub fn ban(api: &Api, wanted: &BanArguments) -> anyhow::Result<()> {
         seconds: wanted.seconds,
     };
     let entry: BanEntry = api.post("/v1/bans", &request)?;
-    crate::print(&format!("banned {}\n", who(&entry)))
+    report(is_json, &entry, &format!("banned {}\n", who(&entry)))
 }
 
 /// Lifts a ban.
-pub fn unban(api: &Api, whom: &Whom) -> anyhow::Result<()> {
+pub fn unban(api: &Api, whom: &Whom, is_json: bool) -> anyhow::Result<()> {
     let query = query(&[
         ("client_id", whom.client.clone()),
         ("user_name", whom.user.clone()),
         ("address", whom.address.map(|it| it.to_string())),
     ]);
-    api.delete(&format!("/v1/bans?{query}"))?;
-    crate::print("lifted the ban\n")
+    let lifted = api.delete(&format!("/v1/bans?{query}"))?;
+    let lifted: BanEntry = serde_json::from_str(&lifted)?;
+    let words = format!("lifted the ban of {}\n", who(&lifted));
+    report(is_json, &lifted, &words)
 }
 
 /// Shows all bans.

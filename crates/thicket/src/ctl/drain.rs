@@ -4,21 +4,23 @@ use std::time::{Duration, Instant};
 
 use thicket_broker::api::{DrainEntry, NodeEntry, TrafficEntry};
 
+use super::report;
 use crate::api::Api;
 
 /// Time between two steps of a drain.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Asks until nothing is left.
-pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
+/// Asks until nothing is left; the last answer, and what to know before the node is stopped.
+pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<(DrainEntry, String)> {
     let deadline = Instant::now() + timeout;
     loop {
+        let left: DrainEntry = api.post("/v1/drain", &())?;
         let DrainEntry {
             connections,
             sessions,
-        } = api.post("/v1/drain", &())?;
+        } = left;
         if (connections, sessions) == (0, 0) {
-            return crate::print(&drained(api)?);
+            return Ok((left, drained(api)?));
         }
         // Clients without such a session are gone already.
         if connections <= sessions && !sees_others(api)? {
@@ -41,7 +43,7 @@ pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// What to know before a drained node is stopped: backups of other nodes' sessions end with it.
+/// That a node is drained, and that backups of other nodes' sessions end with it.
 fn drained(api: &Api) -> anyhow::Result<String> {
     let TrafficEntry { total, .. } = api.ask("/v1/traffic")?;
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
@@ -62,9 +64,11 @@ fn drained(api: &Api) -> anyhow::Result<String> {
 }
 
 /// Lets the node accept clients again.
-pub fn end(api: &Api) -> anyhow::Result<()> {
+pub fn end(api: &Api, is_json: bool) -> anyhow::Result<()> {
     api.delete("/v1/drain")?;
-    crate::print(
+    report(
+        is_json,
+        &serde_json::json!({ "draining": false }),
         "the node accepts clients again; sessions that it handed over come back with their clients\n",
     )
 }

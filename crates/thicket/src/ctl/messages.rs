@@ -12,6 +12,7 @@ use thicket_broker::api::overlay::query_of_text;
 use thicket_broker::api::transfer::MessageBody;
 
 use super::cluster::query;
+use super::report;
 use super::view::nothing;
 use crate::api::Api;
 
@@ -62,7 +63,7 @@ fn property(text: &str) -> Result<(String, String), String> {
 }
 
 /// Publishes a message.
-pub fn publish(api: &Api, wanted: &Publish) -> anyhow::Result<()> {
+pub fn publish(api: &Api, wanted: &Publish, is_json: bool) -> anyhow::Result<()> {
     let payload = match &wanted.file {
         None => wanted.payload.clone().unwrap_or_default().into_bytes(),
         Some(path) if path.as_os_str() == "-" => {
@@ -88,18 +89,20 @@ pub fn publish(api: &Api, wanted: &Publish) -> anyhow::Result<()> {
         Err(error) => body.payload_base64 = Some(STANDARD.encode(error.into_bytes())),
     }
     let published: PublishedEntry = api.post("/v1/publish", &body)?;
-    crate::print(if published.has_recipients {
+    let words = if published.has_recipients {
         "published\n"
     } else {
         "published: nobody subscribes to the topic\n"
-    })
+    };
+    report(is_json, &published, words)
 }
 
 /// Shows retained messages, or removes one.
 pub fn retained(api: &Api, wanted: &Retained, is_json: bool) -> anyhow::Result<()> {
     if let Some(topic) = &wanted.delete {
-        api.delete(&path_of(topic))?;
-        return crate::print(&format!("removed the retained message of {topic}\n"));
+        let removed: PublishedEntry = serde_json::from_str(&api.delete(&path_of(topic))?)?;
+        let words = format!("removed the retained message of {topic}\n");
+        return report(is_json, &removed, &words);
     }
     if let Some(topic) = &wanted.read {
         return read(api, topic, is_json);

@@ -15,6 +15,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use serde::Serialize;
 use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::overlay::{query_of_text, query_of_topic};
 use thicket_broker::api::redirection::ClientExplanationEntry;
@@ -43,7 +44,7 @@ pub struct Ctl {
     asked: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// Print what the node answers instead of a table
+    /// Print what the node answers instead of a table or words
     #[arg(long, global = true)]
     json: bool,
     /// Print all columns of a table, also those without which it fits a terminal of 100 columns
@@ -184,26 +185,29 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
                 user_name: user.clone(),
                 end_session: *end_session,
             };
-            return kick(&api, &entry);
+            return kick(&api, &entry, arguments.json);
         }
         Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments.json, width),
         Topic::Subscribers(wanted) => return cluster::subscribers(&api, wanted, arguments.json),
         Topic::Retained(wanted) => return messages::retained(&api, wanted, arguments.json),
         Topic::Bans => return bans::bans(&api, arguments.json),
-        Topic::Ban(wanted) => return bans::ban(&api, wanted),
-        Topic::Unban(whom) => return bans::unban(&api, whom),
-        Topic::Publish(wanted) => return messages::publish(&api, wanted),
-        Topic::Drain { undo: true, .. } => return drain::end(&api),
-        Topic::Drain { timeout, .. } => return drain::drain(&api, Duration::from_secs(*timeout)),
-        Topic::RollingRestart(restart) => {
-            return rolling::run(&api, &arguments.credentials, restart);
+        Topic::Ban(wanted) => return bans::ban(&api, wanted, arguments.json),
+        Topic::Unban(whom) => return bans::unban(&api, whom, arguments.json),
+        Topic::Publish(wanted) => return messages::publish(&api, wanted, arguments.json),
+        Topic::Drain { undo: true, .. } => return drain::end(&api, arguments.json),
+        Topic::Drain { timeout, .. } => {
+            let (left, words) = drain::drain(&api, Duration::from_secs(*timeout))?;
+            return report(arguments.json, &left, &words);
         }
-        Topic::Forget { node } => return forget(&api, node),
+        Topic::RollingRestart(restart) => {
+            return rolling::run(&api, &arguments.credentials, restart, arguments.json);
+        }
+        Topic::Forget { node } => return forget(&api, node, arguments.json),
         Topic::Rebalance(asked) => return rebalance::run(&api, asked, arguments.json),
         Topic::Trace(wanted) => return trace::run(arguments, wanted),
-        Topic::Export(export) => return transfer::export(&api, export),
+        Topic::Export(export) => return transfer::export(&api, export, arguments.json),
         Topic::Import(import) => return transfer::import(&api, import, arguments.json),
-        Topic::Reload => return reload(&api),
+        Topic::Reload => return reload(&api, arguments.json),
     };
     let text = if arguments.json {
         let mut body = api.text(path)?;
@@ -252,10 +256,17 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reload(api: &Api) -> anyhow::Result<()> {
-    let ReloadEntry { problems: _ } = api.post("/v1/reload", &())?;
-    writeln!(std::io::stdout(), "read again")?;
-    Ok(())
+/// Prints what was done: the answer of the node, or words.
+fn report(is_json: bool, answer: &impl Serialize, words: &str) -> anyhow::Result<()> {
+    if is_json {
+        return crate::print(&format!("{}\n", serde_json::to_string(answer)?));
+    }
+    crate::print(words)
+}
+
+fn reload(api: &Api, is_json: bool) -> anyhow::Result<()> {
+    let entry: ReloadEntry = api.post("/v1/reload", &())?;
+    report(is_json, &entry, "read again\n")
 }
 
 fn show_overlay(api: &Api, topic: Option<&str>, dot: bool) -> anyhow::Result<String> {
@@ -305,25 +316,23 @@ fn show_nodes(api: &Api, width: Width) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn forget(api: &Api, node: &str) -> anyhow::Result<()> {
+fn forget(api: &Api, node: &str, is_json: bool) -> anyhow::Result<()> {
     let entry = ForgetEntry { node: node.into() };
-    let ForgottenEntry { id, name } = api.post("/v1/forget", &entry)?;
-    writeln!(
-        std::io::stdout(),
-        "{name} ({id}) does not belong to the cluster any more"
-    )?;
-    Ok(())
+    let forgotten: ForgottenEntry = api.post("/v1/forget", &entry)?;
+    let ForgottenEntry { id, name } = &forgotten;
+    let words = format!("{name} ({id}) does not belong to the cluster any more\n");
+    report(is_json, &forgotten, &words)
 }
 
-fn kick(api: &Api, entry: &KickEntry) -> anyhow::Result<()> {
-    let KickEntry {
-        client_id,
-        end_session,
-        ..
-    } = api.post("/v1/kick", entry)?;
-    let what = if end_session { "session" } else { "connection" };
-    writeln!(std::io::stdout(), "ended the {what} of {client_id}")?;
-    Ok(())
+fn kick(api: &Api, entry: &KickEntry, is_json: bool) -> anyhow::Result<()> {
+    let kicked: KickEntry = api.post("/v1/kick", entry)?;
+    let what = if kicked.end_session {
+        "session"
+    } else {
+        "connection"
+    };
+    let words = format!("ended the {what} of {}\n", kicked.client_id);
+    report(is_json, &kicked, &words)
 }
 
 #[cfg(test)]

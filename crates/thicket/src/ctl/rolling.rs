@@ -1,13 +1,18 @@
 //! `thicket ctl rolling-restart`: one node after the other is drained, restarted by a command of the operator's, and waited for.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use thicket_broker::api::{NodeEntry, TrafficEntry};
 
 use super::drain::drain;
+use super::report;
 use crate::api::{Api, Credentials, address};
 
 /// What stands in braces for a word of the node.
@@ -20,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct RollingRestart {
     /// What restarts a node, run by `sh -c` when the node is drained; {name}, {id}, {host}, {address} and {api} stand for those of the node, any other
     /// {word} is refused
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = command)]
     exec: String,
     /// HTTP APIs of the nodes [default: those that the nodes tell of themselves]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = address)]
@@ -31,6 +36,36 @@ pub struct RollingRestart {
     /// Say what would be done
     #[arg(long)]
     dry_run: bool,
+}
+
+/// Something to run.
+fn command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("expected a command that restarts a node".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// What to do about the node that is drained now, for whoever interrupts this.
+static DRAINED: Mutex<Option<String>> = Mutex::new(None);
+
+fn set_drained(words: Option<String>) {
+    *DRAINED.lock().unwrap_or_else(PoisonError::into_inner) = words;
+}
+
+/// Says at a signal which node is drained, and ends the process.
+fn watch_signals() -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        let Some(signal) = signals.forever().next() else {
+            return;
+        };
+        let drained = DRAINED.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = drained.as_deref().unwrap_or("no node is drained by this");
+        eprintln!("thicket: interrupted: {words}");
+        std::process::exit(128 + signal);
+    });
+    Ok(())
 }
 
 /// A node to restart.
@@ -48,38 +83,40 @@ pub fn run(
     first: &Api,
     credentials: &Credentials,
     arguments: &RollingRestart,
+    is_json: bool,
 ) -> anyhow::Result<()> {
     let timeout = Duration::from_secs(arguments.timeout);
     let members = members(first, credentials, &arguments.apis)?;
-    let apis: Vec<&Api> = members.iter().map(|member| &member.api).collect();
     let commands: Vec<String> = members
         .iter()
         .map(|member| member.fill_in(&arguments.exec))
         .collect::<anyhow::Result<_>>()?;
+    let each = members.iter().zip(&commands);
+    let nodes: Vec<_> = each
+        .clone()
+        .map(|(it, command)| json!({ "name": it.name, "id": it.id, "command": command }))
+        .collect();
+    let done = json!({ "dry_run": arguments.dry_run, "nodes": nodes });
     if arguments.dry_run {
-        for (member, command) in members.iter().zip(&commands) {
-            crate::print(&format!("{}: drain, then: {command}\n", member.name))?;
-        }
-        return Ok(());
+        let lines = each.map(|(it, command)| format!("{}: drain, then: {command}\n", it.name));
+        return report(is_json, &done, &lines.collect::<String>());
     }
-    wait_until_whole(&apis, timeout)?;
-    for (member, command) in members.iter().zip(&commands) {
+    let progress = Progress { is_json };
+    watch_signals()?;
+    progress.wait_until_whole(&members, timeout)?;
+    for (member, command) in each {
         let name = &member.name;
-        crate::print(&format!("{name}: draining\n"))?;
-        drain(&member.api, timeout).with_context(|| format!("{name} was not restarted"))?;
-        crate::print(&format!("{name}: {command}\n"))?;
-        let status = Command::new("sh").args(["-c", command]).status()?;
-        ensure!(
-            status.success(),
-            "{name} is drained and refuses clients: the command ended with {status}; restart the node, then run this again"
-        );
-        member.wait_until_back(timeout)?;
-        wait_until_whole(&apis, timeout)?;
-        crate::print(&format!(
+        progress.say(&format!("{name}: draining\n"))?;
+        let to_do = member.is_drained();
+        set_drained(Some(to_do.clone()));
+        member.restart(command, &progress, timeout).context(to_do)?;
+        set_drained(None);
+        progress.wait_until_whole(&members, timeout)?;
+        progress.say(&format!(
             "{name}: ready, and every session has its backups\n"
         ))?;
     }
-    Ok(())
+    report(is_json, &done, "")
 }
 
 /// All nodes of the cluster with their APIs, the one that was asked last.
@@ -151,27 +188,90 @@ fn own_entry(api: &Api) -> anyhow::Result<NodeEntry> {
     own.context("a node that does not know itself")
 }
 
-/// Waits until every node is ready, sees all the others, and has backups of all its sessions.
-fn wait_until_whole(apis: &[&Api], timeout: Duration) -> anyhow::Result<()> {
-    wait(timeout, || {
-        for api in apis {
-            api.text("/v1/health/ready")?;
-            let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
-            let up = nodes.iter().filter(|node| node.is_self || node.reachable);
-            let (up, all) = (up.count(), apis.len());
-            ensure!(up >= all, "a node sees {up} of {all} nodes");
-            let traffic: TrafficEntry = api.ask("/v1/traffic")?;
-            let missing = traffic.total.under_replicated_sessions;
-            ensure!(
-                missing == 0,
-                "{missing} sessions have fewer backups than they should"
-            );
+/// Where it is said how far this is: on standard error if what was done is printed as JSON.
+struct Progress {
+    is_json: bool,
+}
+
+impl Progress {
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        if self.is_json {
+            eprint!("{text}");
+            return Ok(());
+        }
+        crate::print(text)
+    }
+
+    /// Waits until every node is ready, sees all the others, and has backups of all its sessions.
+    fn wait_until_whole(&self, members: &[Member], timeout: Duration) -> anyhow::Result<()> {
+        self.wait(timeout, || {
+            let mut each = members.iter();
+            each.try_for_each(|it| it.check(members.len()).with_context(|| it.name.clone()))
+        })
+    }
+
+    /// Asks again and again, and says what is missing; after `timeout` the last answer is the error.
+    fn wait(&self, timeout: Duration, ask: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut said = String::new();
+        while let Err(error) = ask() {
+            if Instant::now() > deadline {
+                return Err(error.context(format!("waited {} seconds", timeout.as_secs())));
+            }
+            let missing = crate::in_words(&error);
+            if missing != said {
+                self.say(&format!("waiting: {missing}\n"))?;
+                said = missing;
+            }
+            std::thread::sleep(PAUSE);
         }
         Ok(())
-    })
+    }
 }
 
 impl Member {
+    /// What somebody has to do who ends this while the node is drained.
+    fn is_drained(&self) -> String {
+        format!(
+            "{} is drained and refuses clients: restart it, or let it accept clients again with `thicket ctl --api {} drain --undo`; then run this again",
+            self.name, self.api_address
+        )
+    }
+
+    /// An error unless this node is ready, sees all the others, and has backups of all its sessions.
+    fn check(&self, all: usize) -> anyhow::Result<()> {
+        self.api.text("/v1/health/ready")?;
+        let nodes: Vec<NodeEntry> = self.api.ask("/v1/nodes")?;
+        let up = nodes.iter().filter(|node| node.is_self || node.reachable);
+        let up = up.count();
+        ensure!(up >= all, "it sees {up} of {all} nodes");
+        let traffic: TrafficEntry = self.api.ask("/v1/traffic")?;
+        let missing = traffic.total.under_replicated_sessions;
+        ensure!(
+            missing == 0,
+            "{missing} sessions have fewer backups than they should"
+        );
+        Ok(())
+    }
+
+    /// Drains the node, runs the command, and waits until another process answers for the node.
+    fn restart(&self, command: &str, progress: &Progress, timeout: Duration) -> anyhow::Result<()> {
+        let (_, words) = drain(&self.api, timeout)?;
+        progress.say(&format!("{words}{}: {command}\n", self.name))?;
+        let mut shell = Command::new("sh");
+        if progress.is_json {
+            shell.stdout(Stdio::from(std::io::stderr()));
+        }
+        let status = shell.args(["-c", command]).status()?;
+        ensure!(status.success(), "the command ended with {status}");
+        progress.wait(timeout, || {
+            let own = own_entry(&self.api)?;
+            let is_new = own.id != self.id || own.incarnation > self.incarnation;
+            ensure!(is_new, "{} has not been restarted", self.name);
+            Ok(())
+        })
+    }
+
     /// The command with what stands for this node.
     fn fill_in(&self, command: &str) -> anyhow::Result<String> {
         if let Some(unknown) = unknown_placeholder(command) {
@@ -196,31 +296,6 @@ impl Member {
             filled = filled.replace(key, value);
         }
         Ok(filled)
-    }
-
-    /// Waits until another process answers for the node.
-    fn wait_until_back(&self, timeout: Duration) -> anyhow::Result<()> {
-        wait(timeout, || {
-            let own = own_entry(&self.api)?;
-            let is_new = own.id != self.id || own.incarnation > self.incarnation;
-            ensure!(is_new, "{} has not been restarted", self.name);
-            Ok(())
-        })
-    }
-}
-
-/// Asks again and again; after `timeout` the last answer is the error.
-fn wait(timeout: Duration, mut ask: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + timeout;
-    loop {
-        match ask() {
-            Ok(()) => return Ok(()),
-            Err(error) if Instant::now() > deadline => {
-                let waited = format!("waited {} seconds", timeout.as_secs());
-                return Err(error.context(waited));
-            }
-            Err(_) => std::thread::sleep(PAUSE),
-        }
     }
 }
 
@@ -270,6 +345,14 @@ mod tests {
             let filled = member("a").fill_in(command).expect(command);
             assert_eq!(filled, command);
         }
+    }
+
+    #[test]
+    fn a_command_of_blanks_is_refused() {
+        for text in ["", " \t"] {
+            assert!(command(text).is_err(), "{text:?}");
+        }
+        assert_eq!(command("restart").as_deref(), Ok("restart"));
     }
 
     #[test]

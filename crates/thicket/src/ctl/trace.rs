@@ -50,7 +50,8 @@ pub fn run(arguments: &Ctl, wanted: &Trace) -> anyhow::Result<()> {
     while left > 0 && Instant::now() < end && signals.pending().next().is_none() {
         std::thread::sleep(PAUSE);
         for node in &watched {
-            left -= show(node, watched.len() > 1, left)?;
+            let names = watched.len() > 1;
+            left -= show(node, names, arguments.json, left)?;
         }
     }
     for node in &watched {
@@ -88,7 +89,7 @@ fn watch(arguments: &Ctl, request: &TraceRequest) -> anyhow::Result<Vec<Watched>
 }
 
 /// Prints what a node has seen since the last time, so many lines at most; how many there were.
-fn show(node: &Watched, is_named: bool, left: u64) -> anyhow::Result<u64> {
+fn show(node: &Watched, is_named: bool, is_json: bool, left: u64) -> anyhow::Result<u64> {
     let TraceLines { lines, lost } = node.api.post("/v1/trace/lines", &())?;
     let mut out = std::io::stdout().lock();
     let mut shown = 0;
@@ -97,6 +98,12 @@ fn show(node: &Watched, is_named: bool, left: u64) -> anyhow::Result<u64> {
         .take(usize::try_from(left).unwrap_or(usize::MAX))
     {
         shown += 1;
+        if is_json {
+            let mut line = serde_json::to_value(&line)?;
+            line["node"] = node.name.clone().into();
+            writeln!(out, "{line}")?;
+            continue;
+        }
         let (client_id, direction, packet) = (line.client_id, line.direction, line.packet);
         if is_named {
             write!(out, "{} ", node.name)?;

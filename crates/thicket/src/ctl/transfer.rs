@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use thicket_bench::report::render;
-use thicket_broker::api::transfer::{ImportEntry, Line};
+use thicket_broker::api::transfer::{EndLine, ImportEntry, Line};
 
+use super::report;
 use crate::api::Api;
 
 /// Arguments of `thicket ctl export`.
@@ -29,10 +30,10 @@ pub struct Import {
 }
 
 /// Writes the lines as they come.
-pub fn export(api: &Api, arguments: &Export) -> anyhow::Result<()> {
+pub fn export(api: &Api, arguments: &Export, is_json: bool) -> anyhow::Result<()> {
     let lines = BufReader::new(api.download("/v1/export")?);
     if arguments.output == Path::new("-") {
-        return copy(lines, &mut std::io::stdout().lock());
+        return say(&copy(lines, &mut std::io::stdout().lock())?, false);
     }
     let mut partial = arguments.output.clone().into_os_string();
     partial.push(".partial");
@@ -43,18 +44,33 @@ pub fn export(api: &Api, arguments: &Export) -> anyhow::Result<()> {
     if copied.is_err() {
         // The error that follows says what went wrong.
         let _ = std::fs::remove_file(&partial);
-        return copied;
     }
+    let end = copied?;
     let file = file
         .into_inner()
         .map_err(std::io::IntoInnerError::into_error);
     file.and_then(|file| file.sync_all())
         .and_then(|()| std::fs::rename(&partial, &arguments.output))
-        .with_context(in_words)
+        .with_context(in_words)?;
+    say(&end, is_json)
+}
+
+/// What an export has.
+fn say(end: &EndLine, is_json: bool) -> anyhow::Result<()> {
+    if is_json {
+        return report(true, end, "");
+    }
+    eprintln!(
+        "thicket: {}, {} of theirs, {}",
+        crate::counted(end.sessions, "session"),
+        crate::counted(end.messages, "message"),
+        crate::counted(end.retained, "retained message")
+    );
+    Ok(())
 }
 
 /// Copies line by line; an error unless the last one is the end of an export.
-fn copy(mut lines: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
+fn copy(mut lines: impl BufRead, out: &mut impl Write) -> anyhow::Result<EndLine> {
     let (mut line, mut last) = (Vec::new(), Vec::new());
     while lines.read_until(b'\n', &mut line)? > 0 {
         out.write_all(&line)?;
@@ -63,15 +79,7 @@ fn copy(mut lines: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
     }
     out.flush()?;
     match serde_json::from_slice(&last) {
-        Ok(Line::End(end)) => {
-            eprintln!(
-                "thicket: {}, {} of theirs, {}",
-                crate::counted(end.sessions, "session"),
-                crate::counted(end.messages, "message"),
-                crate::counted(end.retained, "retained message")
-            );
-            Ok(())
-        }
+        Ok(Line::End(end)) => Ok(end),
         _ => {
             bail!("the export ended early: the node stopped, or one of its threads does not answer")
         }

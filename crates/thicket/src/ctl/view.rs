@@ -163,6 +163,7 @@ pub fn audit(entries: &[AuditEntry], now: Duration, width: Width) -> String {
             },
             entry.peer.clone(),
             format!("{} {}", entry.method, entry.path),
+            entry.node.clone().unwrap_or_else(nothing),
             entry.subject.clone().unwrap_or_else(nothing),
             entry.status.to_string(),
             entry.times.to_string(),
@@ -170,9 +171,9 @@ pub fn audit(entries: &[AuditEntry], now: Duration, width: Width) -> String {
     };
     let rows: Vec<_> = entries.iter().map(row).collect();
     let titles = [
-        "WHEN", "TIME", "USER", "FROM", "REQUEST", "SUBJECT", "STATUS", "TIMES",
+        "WHEN", "TIME", "USER", "FROM", "REQUEST", "NODE", "SUBJECT", "STATUS", "TIMES",
     ];
-    render_columns(&titles, &["TIME"], &rows, width)
+    render_columns(&titles, &["TIME", "NODE"], &rows, width)
 }
 
 /// Why a client is where it is. `found`: the sessions of its identifier on all nodes.

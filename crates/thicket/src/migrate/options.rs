@@ -23,7 +23,6 @@ enum Take {
 
 use Take::{BridgeNumber, BridgeText, ListenerText, No, Number, Text};
 
-const ALWAYS: &str = "a node always does so";
 const SERVICE: &str = "is for the service manager to say: deploy/thicket.service";
 const TLS: &str = "a node speaks TLS 1.2 and 1.3 with the ciphers of rustls";
 const NO_PLUGIN: &str =
@@ -32,7 +31,12 @@ const NO_PLUGIN: &str =
 /// Options with nothing to decide. Those that need a look are in [`take`].
 const OPTIONS: &[(&str, Take)] = &[
     ("acl_file", Text("acl")),
-    ("allow_zero_length_clientid", No(ALWAYS)),
+    (
+        "allow_zero_length_clientid",
+        No(
+            "a node accepts clients without an identifier, and makes one for each: no setting refuses them",
+        ),
+    ),
     ("auth_plugin", No(NO_PLUGIN)),
     (
         "auto_id_prefix",
@@ -103,7 +107,7 @@ const OPTIONS: &[(&str, Take)] = &[
     ("http_dir", No("a node serves no files")),
     ("log_dest", No("the log goes to standard error")),
     ("log_facility", No("the log goes to standard error")),
-    ("log_timestamp", No(ALWAYS)),
+    ("log_timestamp", No("every line of the log has its time")),
     ("log_timestamp_format", No("times are those of RFC 3339")),
     ("max_inflight_messages", Number("inflight_maximum", 1)),
     ("max_keepalive", Number("keep_alive_maximum_s", 0)),
@@ -142,7 +146,7 @@ const OPTIONS: &[(&str, Take)] = &[
             "a retained message expires when its publisher says so (Message Expiry Interval of MQTT 5.0); retained_messages and retained_bytes bound all of them",
         ),
     ),
-    ("set_tcp_nodelay", No(ALWAYS)),
+    ("set_tcp_nodelay", No("a node always sets TCP_NODELAY")),
     ("sys_interval", Number("sys_interval_s", 0)),
     (
         "upgrade_outgoing_qos",

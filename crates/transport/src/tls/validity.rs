@@ -35,11 +35,11 @@ impl Validity {
         })
     }
 
-    /// Days left; less than 0: it has expired. `now`: since 1970.
+    /// Seconds left; less than 0: it has expired. `now`: since 1970.
     #[must_use]
-    pub fn days_left(&self, now: Duration) -> i64 {
+    pub fn seconds_left(&self, now: Duration) -> i64 {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        (self.not_after - now).div_euclid(24 * 3600)
+        self.not_after - now
     }
 
     fn and(self, other: Self) -> Self {
@@ -88,8 +88,9 @@ mod tests {
             (1_609_459_200, 1_893_456_000)
         );
         let at = |seconds| Duration::from_secs(seconds);
-        assert_eq!(validity.days_left(at(1_893_456_000 - 86_400)), 1);
-        assert_eq!(validity.days_left(at(1_893_456_000 - 1)), 0);
-        assert_eq!(validity.days_left(at(1_893_456_000 + 1)), -1);
+        for left in [86_400, 1, 0, -1] {
+            let now = u64::try_from(1_893_456_000 - left).expect("after 1970");
+            assert_eq!(validity.seconds_left(at(now)), left);
+        }
     }
 }

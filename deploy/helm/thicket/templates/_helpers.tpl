@@ -59,4 +59,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuer.name) }}
 {{- fail "tls.certManager.enabled needs tls.certManager.issuer.name" }}
 {{- end }}
+{{- /* What would be rendered without effect. */}}
+{{- if and (not .Values.tls.enabled) (or .Values.tls.existingSecret .Values.tls.certManager.enabled) }}
+{{- fail "tls.existingSecret and tls.certManager have no effect without tls.enabled=true" }}
+{{- end }}
+{{- if and (not .Values.tls.certManager.enabled) (or .Values.tls.certManager.issuer.name .Values.tls.certManager.dnsNames) }}
+{{- fail "tls.certManager.issuer.name and tls.certManager.dnsNames have no effect without tls.certManager.enabled=true" }}
+{{- end }}
+{{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
+{{- fail "tls.existingSecret and tls.certManager.enabled: choose one" }}
+{{- end }}
+{{- if and .Values.auth.existingSecret (or .Values.auth.users .Values.auth.acl) }}
+{{- fail "auth.users and auth.acl have no effect with auth.existingSecret: put them into that secret (its keys users and acl, with auth.aclInSecret=true)" }}
+{{- end }}
+{{- if and .Values.auth.aclInSecret (not .Values.auth.existingSecret) }}
+{{- fail "auth.aclInSecret needs auth.existingSecret; for the secret that the chart makes use auth.acl" }}
+{{- end }}
+{{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") }}
+{{- fail "service.loadBalancerSourceRanges has no effect without service.type=LoadBalancer" }}
+{{- end }}
+{{- if .Values.autoscaling.enabled }}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) }}
+{{- fail "autoscaling.minReplicas is above autoscaling.maxReplicas" }}
+{{- end }}
+{{- if not (or .Values.autoscaling.targetCPUUtilizationPercentage .Values.autoscaling.podMetrics) }}
+{{- fail "autoscaling.enabled needs autoscaling.targetCPUUtilizationPercentage or autoscaling.podMetrics" }}
+{{- end }}
+{{- end }}
+{{- if lt (int .Values.terminationGracePeriodSeconds) (add (int .Values.drain.timeoutSeconds) 10 | int) }}
+{{- fail "terminationGracePeriodSeconds must be at least 10 above drain.timeoutSeconds: a node takes up to nine seconds to stop" }}
+{{- end }}
 {{- end }}

@@ -9,7 +9,7 @@ const LATENCY_S = 60; // the time that latencies are shown of
 const history = []; // {in, out, between, cpu}
 const deliveries = []; // of the last LATENCY_S events
 const known = new Map(); // nodes by identity, as they were
-let role = null, last = null, clientTimer = null, ledger = null;
+let role = null, last = null, lastTime = null, clientTimer = null, ledger = null;
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
@@ -66,6 +66,7 @@ const byName = (nodes) => [...nodes].sort((a, b) => (a.name + a.id < b.name + b.
 function show(entry) {
   noteChanges(entry);
   last = entry;
+  lastTime = new Date();
   at("name").textContent = entry.name;
   document.title = `${entry.ready ? "" : "✗ "}${entry.name} – Thicket`;
   pill("ready", entry.ready ? "ready" : `not ready: ${entry.not_ready}`, entry.ready ? "good" : "bad");
@@ -226,7 +227,7 @@ function chart(svg, most, keys, top) {
       const x = 300 - (history.length - 1 - index) * (300 / (POINTS - 1));
       return `${x.toFixed(1)},${(88 - (Math.min(it[key], most) / most) * 74).toFixed(1)}`;
     });
-    draw(svg, "polyline", { points: points.join(" "), class: key === "cpu" ? "out" : key });
+    draw(svg, "polyline", { points: points.join(" "), class: key === "cpu" ? "in" : key });
   }
 }
 
@@ -251,7 +252,7 @@ function showNodes(entry) {
       memory.append(bytes(state.memory_bytes));
     }
     const rate = (pick) => (state ? count(pick(state)) : "–");
-    return make("tr", {}, name, cell("State", word, kind), cpu, memory, cell("Clients", clients, "n"),
+    return make("tr", { "data-key": node.id }, name, cell("State", word, kind), cpu, memory, cell("Clients", clients, "n"),
       cell("In/s", rate((it) => it.external.in_messages_per_s), "n"),
       cell("Out/s", rate((it) => it.external.out_messages_per_s), "n"),
       cell("Between/s", rate((it) => it.internal.in_messages_per_s + it.internal.out_messages_per_s), "n"),
@@ -265,14 +266,49 @@ function meter(value, label) {
   return make("meter", { min: 0, max: 1, low: 0.7, high: 0.9, optimum: 0, value: Math.min(1, value).toFixed(3), "aria-label": label });
 }
 
-// Rows are replaced where they differ only, so that what is focused or selected stays.
+// Rows are found again by their keys (without one by their places) and updated in place, so that what is focused, selected or open stays.
 function refresh(body, rows) {
-  rows.forEach((row, index) => {
-    const before = body.children[index];
-    if (!before) body.append(row);
-    else if (before.outerHTML !== row.outerHTML) before.replaceWith(row);
+  const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  const selected = getSelection().anchorNode;
+  const place = [...body.children].findIndex((row) => row.contains(focused));
+  const keyOf = (row, index) => row.dataset.key ?? index;
+  const before = new Map([...body.children].map((row, index) => [keyOf(row, index), row]));
+  const now = rows.map((row, index) => {
+    const known = before.get(keyOf(row, index));
+    if (!known || known.nodeName !== row.nodeName) return row;
+    before.delete(keyOf(row, index));
+    update(known, row);
+    return known;
   });
-  while (body.children.length > rows.length) body.lastChild.remove();
+  const kept = new Set(now);
+  for (const row of [...body.children]) if (!kept.has(row)) row.remove();
+  // An element that is moved loses the focus: the others are moved around it.
+  const held = (what) => (what ? now.findIndex((row) => row.contains(what)) : -1);
+  const still = Math.max(0, held(focused) >= 0 ? held(focused) : held(selected));
+  if (now.length && now[still].parentNode !== body) body.append(now[still]);
+  for (let index = still - 1; index >= 0; index -= 1) if (now[index].nextElementSibling !== now[index + 1]) now[index + 1].before(now[index]);
+  for (let index = still + 1; index < now.length; index += 1) if (now[index].previousElementSibling !== now[index - 1]) now[index - 1].after(now[index]);
+  // What was focused is gone: the keyboard goes on beside it.
+  if (!focused || (focused.isConnected && !focused.hidden)) return;
+  const beside = focused.isConnected ? focused.closest("tr") : now[Math.min(place, now.length - 1)];
+  const next = beside && beside.querySelector("button:not([hidden]), a");
+  if (next) next.focus();
+}
+
+// Makes an element like another one, in place.
+function update(element, model) {
+  for (const { name } of [...element.attributes]) if (!model.hasAttribute(name)) element.removeAttribute(name);
+  for (const { name, value } of model.attributes) if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  const before = [...element.childNodes];
+  const now = [...model.childNodes];
+  now.forEach((child, index) => {
+    const known = before[index];
+    if (!known) element.append(child);
+    else if (known.nodeName !== child.nodeName) known.replaceWith(child);
+    else if (child instanceof Element) update(known, child);
+    else if (known.data !== child.data) known.data = child.data;
+  });
+  for (const child of before.slice(now.length)) child.remove();
 }
 
 function showHere(entry) {
@@ -290,8 +326,10 @@ function showHere(entry) {
     facts.push([`Certificate ${file}`, days < 0 ? "expired" : `${days} days left`, days < 0 ? "bad" : days <= 30 ? "warn" : ""]);
   }
   showFacts("here", facts);
-  at("drain").hidden = role !== "admin" || entry.draining;
-  at("undrain").hidden = role !== "admin" || !entry.draining;
+  const buttons = [at("drain"), at("undrain")];
+  const focused = buttons.indexOf(document.activeElement);
+  buttons.forEach((button, index) => { button.hidden = role !== "admin" || entry.draining !== (index === 1); });
+  if (focused >= 0 && buttons[focused].hidden) buttons[1 - focused].focus();
 }
 
 function showFacts(id, facts) {
@@ -391,7 +429,7 @@ const about = (value) => `~${value >= 1 ? count(Math.round(value)) : value.toFix
 
 function showTopics(entry) {
   const names = new Map(entry.nodes.map((node) => [node.id, node.name]));
-  const rows = entry.topics.map((it) => make("tr", {}, make("td", {}, it.topic), cell("Node", names.get(it.node) || it.node), cell("Messages/s", about(it.messages_per_s), "n")));
+  const rows = entry.topics.map((it) => make("tr", { "data-key": `${it.node} ${it.topic}` }, make("td", {}, it.topic), cell("Node", names.get(it.node) || it.node), cell("Messages/s", about(it.messages_per_s), "n")));
   refresh(at("topic-rows"), rows.length ? rows : [make("tr", {}, make("td", { colspan: 3, class: "note" }, "Nobody publishes often enough to be listed."))]);
 }
 
@@ -429,10 +467,11 @@ function clientRow(it) {
   const action = make("td", { class: "actions" });
   if (role === "admin") {
     const data = { type: "button", "data-client": it.client_id, ...(it.user_name === null ? {} : { "data-user": it.user_name }), ...(it.peer === null ? {} : { "data-peer": it.peer }) };
-    if (it.connected) action.append(make("button", { ...data, "data-act": "kick", "aria-label": `Kick ${it.client_id}` }, "Kick…"));
+    // Always there, so that the other button stays where it is when the client leaves.
+    action.append(make("button", { ...data, "data-act": "kick", "aria-label": `Kick ${it.client_id}`, ...(it.connected ? {} : { hidden: "" }) }, "Kick…"));
     action.append(make("button", { ...data, "data-act": "ban", "aria-label": `Ban ${it.client_id}` }, "Ban…"));
   }
-  return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
+  return make("tr", { "data-key": JSON.stringify([it.client_id, it.user_name]) }, make("td", {}, it.client_id), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
     cell("MQTT", VERSIONS[it.protocol_version] ?? ""), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
     cell("Messages/s", it.messages_per_s.toFixed(1), "n"), cell("Queued", count(it.queued_messages), "n"),
     cell("Oldest", it.oldest_queued_ms === null ? "" : `${(it.oldest_queued_ms / 1000).toFixed(1)} s`, "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
@@ -451,11 +490,11 @@ function confirmed(title, text, yes) {
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
 }
 
-async function act(what, order) {
+async function act(what, order, done = what) {
   try {
     complain(null);
     await order();
-    happened(what);
+    happened(done);
   } catch (error) {
     complain(`${what}: ${error.message}`);
   }
@@ -525,7 +564,7 @@ function banRow(it) {
     const query = new URLSearchParams(named.map(([field]) => [field, it[field]]));
     action.append(make("button", { type: "button", "data-query": query, "data-who": who, "aria-label": `Lift the ban of ${who}` }, "Lift…"));
   }
-  return make("tr", {}, make("td", {}, who), cell("Reason", it.reason, "long"), cell("By", it.by ?? ""), cell("Since", time(it.since_ms)), cell("Until", it.until_ms === null ? "it is lifted" : time(it.until_ms)), action);
+  return make("tr", { "data-key": who }, make("td", {}, who), cell("Reason", it.reason, "long"), cell("By", it.by ?? ""), cell("Since", time(it.since_ms)), cell("Until", it.until_ms === null ? "it is lifted" : time(it.until_ms)), action);
 }
 
 async function lift({ dataset: { query, who } }) {
@@ -537,16 +576,17 @@ async function lift({ dataset: { query, who } }) {
 async function drain() {
   if (!(await confirmed(`Drain ${last.name}?`, "It refuses new clients, hands its sessions to the nodes with their backups and disconnects its clients.", "Drain"))) return;
   await act("draining this node", async () => {
+    happened("draining this node");
     for (let wasDraining = false; ;) {
       // Undone meanwhile, here or elsewhere.
       if (wasDraining && !last.draining) throw new Error("the node was told to accept clients again");
       wasDraining ||= last.draining;
       const left = await post("/v1/drain", {});
-      if (left.connections + left.sessions === 0) return happened("drained: this node can be stopped", "good");
+      if (left.connections + left.sessions === 0) return;
       if (left.connections <= left.sessions && !last.nodes.some((node) => node.reachable && !node.is_self)) throw new Error(`no other node is there for ${left.sessions} sessions`);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
-  });
+  }, "drained: this node can be stopped");
 }
 
 async function undrain() {
@@ -746,18 +786,44 @@ function subscribe(event) {
 
 // --- Start
 
+const SILENCE_MS = 5000; // without an entry, of which one comes every second
+let silence = null, isLost = false;
+
 function watch() {
   const source = new EventSource("/v1/watch");
-  source.addEventListener("open", () => pill("live", "live", "good"));
   source.addEventListener("message", (event) => {
-    pill("live", "live", "good");
+    found();
     show(JSON.parse(event.data));
   });
   source.addEventListener("error", () => {
-    pill("live", "no answer: trying again", "bad");
+    lost();
     // A browser gives up after an answer that is no stream, such as 503.
     if (source.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
   });
+}
+
+function found() {
+  clearTimeout(silence);
+  silence = setTimeout(lost, SILENCE_MS);
+  pill("live", "live", "good");
+  if (!isLost) return;
+  isLost = false;
+  document.body.classList.remove("old");
+  at("old").hidden = true;
+  happened("this node answers again", "good");
+}
+
+// The node does not answer: what is shown is as old as its last entry.
+function lost() {
+  pill("live", "no answer: trying again", "bad");
+  if (isLost || !last) return;
+  isLost = true;
+  pill("ready", "not connected", "bad");
+  document.title = `✗ ${last.name} – Thicket`;
+  document.body.classList.add("old");
+  at("old").textContent = `Not connected to ${last.name}. Everything below is old: it is from ${lastTime.toLocaleTimeString()}.`;
+  at("old").hidden = false;
+  happened("this node does not answer", "bad");
 }
 
 async function start() {
