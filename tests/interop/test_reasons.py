@@ -73,8 +73,8 @@ class Case(unittest.TestCase):
             return
         self.fail("the handshake succeeded")
 
-    def expired(self, name):
-        """A certificate of the authority that ended long ago."""
+    def expired(self, name, start="2020", end="2021"):
+        """A certificate of the authority that ended long ago, or is for other years."""
         key, request, certificate = (self.authority.path / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
         self.authority.openssl("req", "-new", *self.authority.new_key(key)[:-2], "-out", request, "-subj", f"/CN={name}")
         database = self.authority.path / f"{name}.database"
@@ -88,7 +88,7 @@ class Case(unittest.TestCase):
             "[e]\nbasicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost\n"
         )
         signed = ("-cert", self.authority.certificate, "-keyfile", self.authority.key)
-        days = ("-startdate", "20200101000000Z", "-enddate", "20210101000000Z")
+        days = ("-startdate", f"{start}0101000000Z", "-enddate", f"{end}0101000000Z")
         self.authority.openssl("ca", "-batch", "-config", settings, *signed, *days, "-in", request, "-out", certificate, "-notext")
         return str(certificate), str(key)
 
@@ -205,6 +205,14 @@ class Certificates(Case):
         self.assertEqual(status, 1, said)
         self.assertRegex(said, r"expired \d+ days? ago")
 
+    def test_a_certificate_that_is_not_valid_yet_fails_the_check_and_is_in_the_log(self):
+        certificate, key = self.expired("early", "2090", "2091")
+        status, said = self.check(*self.listener(certificate, key))
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, rf"tls_certificate = {re.escape(certificate)}: not valid yet, for another \d+ days")
+        node = self.start("--listen", f"tls://127.0.0.1:{free_port()}", "--tls-certificate", certificate, "--tls-key", key)
+        wait_until(lambda: "a certificate is not valid yet" in node.log_from(0), "an error")
+
     def test_an_expired_authority_of_clients_is_in_the_check_the_log_and_the_metrics(self):
         certificate, key = self.authority.issue("server")
         authority, _ = self.expired("authority")
@@ -252,7 +260,7 @@ class Units(unittest.TestCase):
 
     def test_sizes_and_times_take_units(self):
         text = 'queue_bytes = "64MB"\nmemory_bytes = "1GiB"\nconnect_timeout_s = "1min"\nmulticast_interval_ms = "3s"\nhalf_open_bytes = 1000000\n'
-        status, said = self.check(text, "--hint-bytes", "10MiB", "--sys-interval-s", "1min")
+        status, said = self.check(text, "--hint-bytes", "10MiB", "--sys-interval-s", "1min", "--rebalance-rest-s", "2min")
         self.assertEqual(status, 0, said)
 
     def test_a_bad_unit_is_refused_with_the_key(self):

@@ -24,6 +24,8 @@ pub struct CertificateDays {
     pub path: PathBuf,
     /// Days left; less than 0: they have expired.
     pub days: i64,
+    /// Days until it is valid; 0: it has been.
+    pub days_to_wait: i64,
 }
 
 /// The files as the node last read them.
@@ -67,6 +69,7 @@ impl Certificates {
             key: known.files[path],
             path: path.clone(),
             days: validity.days_left(now),
+            days_to_wait: validity.days_to_wait(now),
         })
         .collect()
     }
@@ -140,9 +143,12 @@ impl Watch {
             return;
         }
         self.due = Some(now + REPEAT);
-        for CertificateDays { key, path, days } in certificates.days() {
-            let file = path.display();
-            if days < 0 {
+        for it in certificates.days() {
+            let (key, file, days) = (it.key, it.path.display(), it.days);
+            if it.days_to_wait > 0 {
+                let days = it.days_to_wait;
+                tracing::error!(key, %file, days, "a certificate is not valid yet: check its dates and the clock");
+            } else if days < 0 {
                 tracing::error!(key, %file, days, "a certificate has expired: replace it, then reload");
             } else if days <= SOON_DAYS {
                 tracing::warn!(key, %file, days, "a certificate expires soon: replace it, then reload");

@@ -301,7 +301,10 @@ impl Page {
             Gauge,
             "Days that the certificates of a file are still valid; below 0: expired",
         );
-        for CertificateDays { key, path, days } in all {
+        for CertificateDays {
+            key, path, days, ..
+        } in all
+        {
             let file = path.to_string_lossy();
             self.sample(&[("key", key), ("file", &file)], days);
         }
