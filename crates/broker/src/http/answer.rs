@@ -54,7 +54,13 @@ pub(super) fn bad_path(rejection: &PathRejection) -> Response {
 }
 
 pub(super) fn bad_body(rejection: &JsonRejection) -> Response {
-    rejected(rejection.status(), rejection.body_text(), rejection)
+    let words = match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            "the body is too long: expected at most 2 MB (2097152 bytes)".to_owned()
+        }
+        _ => rejection.body_text(),
+    };
+    rejected(rejection.status(), words, rejection)
 }
 
 fn rejected(status: StatusCode, words: String, why: &(dyn Error + 'static)) -> Response {
