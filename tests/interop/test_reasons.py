@@ -166,6 +166,7 @@ class Reasons(Case):
         node = self.start()
         self.shake(node.port, None)
         wait_until(lambda: "the client speaks TLS" in node.log_from(0), "a line about TLS")
+        self.assertIn("if it is another node, give all nodes the same cluster secret", node.log_from(0))
         first_bytes(node.port, b"GET /mqtt HTTP/1.1\r\nHost: here\r\n\r\n")
         wait_until(lambda: "the client speaks HTTP" in node.log_from(0), "a line about HTTP")
 

@@ -404,7 +404,7 @@ fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         // A record of a TLS handshake (RFC 8446 5.1).
         [0x16, 0x03, ..] => Some(
-            "the client speaks TLS, and this listener does not: use a tls:// listener; if it is a node, it has a cluster secret or certificates of links, and this node has none",
+            "the client speaks TLS, and this listener does not: use a tls:// listener; if it is another node, give all nodes the same cluster secret, or none",
         ),
         [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', ..] => Some(
             "the client speaks HTTP, and this listener does not: use a ws:// listener, or the port of the HTTP API",
