@@ -148,8 +148,8 @@ fn what_keeps_a_node_from_starting_is_an_object_in_a_log_of_objects() {
         let said = String::from_utf8(said).expect("text");
         let lines: Vec<_> = said.lines().collect();
         assert!(
-            matches!(lines[..], [line] if line.starts_with('{') && line.contains("expected")
-                || line.contains("cannot read")),
+            matches!(lines[..], [line] if line.starts_with('{')
+                && (line.contains("expected") || line.contains("cannot read"))),
             "{said}"
         );
     }

@@ -71,7 +71,11 @@ impl Faults {
             return false;
         };
         let name = key.rsplit('.').next().unwrap_or(key);
-        let is_named = |it: &ConfigError| it.to_string().contains(name);
+        let is_named = |it: &ConfigError| {
+            // The fault shows the line of the file.
+            let text = it.to_string();
+            text.contains(&format!("{name} =")) || text.contains(&format!("{name}="))
+        };
         matches!(&**value, "" | "\"\"" | "[]" | "nothing") && self.found.iter().any(is_named)
     }
 
