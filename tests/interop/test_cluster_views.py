@@ -3,14 +3,17 @@
 import base64
 import http.client
 import json
+import select
 import subprocess
+import tempfile
+import unittest
 import urllib.parse
 
-from nodes import BINARY, ThreeNodes, wait_until
+from nodes import BINARY, Node, ThreeNodes, wait_until
 from test_hostile_links import fresh_secret
 from test_operating import ADMINISTRATIVE_ACTION, Ctl
 from test_page import EYE, ROOT, PageTest
-from wire import Kind, RawCases, RawClient
+from wire import Kind, Property, RawCases, RawClient
 
 
 def ask(port, path, method="GET", body=None, user=None, source="127.0.0.1", more=()):
@@ -220,6 +223,93 @@ class ClusterViewsWithUsers(PageTest):
         self.assertEqual(ask(port, "/v1/kick", "POST", body, ROOT)[0], 200)
         status, changes = ask(port, "/v1/audit?node=node-2", user=EYE)
         self.assertEqual((status, changes[-1]["user"], changes[-1]["subject"]), (200, "root", "there"))
+
+
+    def test_a_node_without_the_user_is_named_with_the_reason(self):
+        users = self.home / "users"
+        with_root = users.read_text()
+        users.write_text("".join(line for line in with_root.splitlines(True) if " root:" not in line))
+        self.addCleanup(users.write_text, with_root)
+        self.assertEqual(ask(self.nodes[1].http_port, "/v1/reload", "POST", {}, ROOT)[0], 200)
+        words = "the credentials are not valid (401): http_users and http_tokens must be the same on all nodes"
+        status, answer = ask(self.nodes[0].http_port, "/v1/nodes?node=node-2", user=ROOT)
+        self.assertEqual(status, 502)
+        self.assertIn(words, answer["error"])
+        status, page = ask(self.nodes[0].http_port, "/v1/clients", user=ROOT)
+        self.assertEqual([it["node"] for it in page["unanswered"]], ["node-2"])
+        self.assertIn(words, page["unanswered"][0]["why"])
+
+
+class NodesThatEnd(RawCases, ThreeNodes):
+    def test_a_trace_goes_on_without_a_node_that_is_killed(self):
+        topic = self.topic("traced")
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", "trace", "--topic", topic, "-C", "2"]
+        victim = self.cluster.nodes[2]
+        self.expected_to_die.add(victim.name)
+        publisher = self.raw(self.cluster.nodes[1].port, "publisher")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracing:
+            self.addCleanup(tracing.kill)
+            # Until the trace has begun, what is sent is not seen.
+            shown = []
+
+            def sees_one():
+                publisher.publish(topic, b"x", qos=1)
+                return select.select([tracing.stdout], [], [], 0.1)[0]
+
+            wait_until(sees_one, "a first line")
+            victim.kill()
+            self.assertIn(f"packets of {victim.name} are no longer shown", tracing.stderr.readline())
+            publisher.publish(topic, b"x", qos=1)
+            shown = tracing.stdout.read().splitlines()
+            self.assertEqual((tracing.wait(), len(shown)), (0, 2))
+
+
+class AgesOfQueues(unittest.TestCase):
+    """How long the first message of a queue has waited, after its primary is down or was started again."""
+
+    def start(self, *arguments, **more):
+        node = Node(arguments=("--workers", "1", *arguments), **more)
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        return node
+
+    def queue(self, node):
+        with RawClient(node.port) as keeper:
+            keeper.connect("keeper", props=((Property.SESSION_EXPIRY_INTERVAL, 600),))
+            keeper.subscribe(("q/#", 1))
+        with RawClient(node.port) as publisher:
+            publisher.connect("publisher")
+            publisher.publish("q/1", b"x", qos=1)
+
+    def oldest(self, node):
+        """Milliseconds; None: there is no such session, or it does not say."""
+        _, page = ask(node.http_port, "/v1/clients?client_id=keeper")
+        entries = [it for it in page["clients"] if it["queued_messages"] == 1]
+        return entries[0]["oldest_queued_ms"] if entries else None
+
+    def test_a_backup_that_is_promoted_knows_since_when_messages_wait(self):
+        first = self.start(name="node-1", seeds=[])
+        second = self.start(name="node-2", seeds=[first.port])
+        for node in (first, second):
+            self.assertTrue(node.wait_until_ready(2), node.log_from(0))
+        self.queue(first)
+        wait_until(lambda: (self.oldest(first) or 0) >= 2000, "the message to wait for two seconds")
+        first.kill()
+        wait_until(lambda: second.sees() == 1 and self.oldest(second) is not None, "the failover")
+        self.assertGreaterEqual(self.oldest(second), 2000)
+
+    def test_after_a_restart_messages_have_waited_since_then_at_least(self):
+        with tempfile.TemporaryDirectory() as data:
+            node = self.start("--data", data, name="node-1", seeds=[])
+            self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+            self.queue(node)
+            node.stop()
+            node = self.start("--data", data, name="node-1", seeds=[])
+            self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+            self.assertIsInstance(self.oldest(node), int)
+            before = self.oldest(node)
+            wait_until(lambda: self.oldest(node) > before, "the age to grow")
+            node.stop()
 
 
 class AuditOfRelayedChanges(PageTest):

@@ -3,6 +3,7 @@
 import http.server
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import sqlite3
@@ -109,6 +110,20 @@ class Hooks(unittest.TestCase):
 
     def dead_letters(self):
         return [json.loads(line) for line in self.dead.read_text().splitlines()]
+
+    def test_dead_letters_and_data_are_for_the_user_of_the_node_only(self):
+        data = self.path / "data"
+        before = os.umask(0o022)
+        self.addCleanup(os.umask, before)
+        config = self.path / "thicket.toml"
+        hook = {"name": "test", "url": f"http://127.0.0.1:{free_port()}", "events": ["connect"], "dead_letters": str(self.dead)}
+        config.write_text("[[hook]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in hook.items()))
+        node = Node("n1", [], ["--config", str(config), "--data", str(data)])
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+        for path in (self.dead, data):
+            self.assertEqual(path.stat().st_mode & 0o077, 0, path)
 
     def test_the_life_of_a_client_comes_in_order_and_signed(self):
         receiver = self.receiver()

@@ -173,6 +173,8 @@ class OfTokens(Files, RawCases, OneNode):
             (("nodes", "--token-file", path), {}),
             (("nodes",), {"THICKET_API_TOKEN_FILE": path}),
             (("nodes",), {"THICKET_API_TOKEN": self.tokens["viewer"][0]}),
+            # A flag takes precedence over the environment.
+            (("nodes", "--api-user", "root:secret"), {"THICKET_API_TOKEN_FILE": path, "THICKET_API_TOKEN": "no token"}),
         ):
             done = self.ctl(*arguments, **environment)
             self.assertEqual(done.returncode, 0, done.stderr)

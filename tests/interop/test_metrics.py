@@ -113,4 +113,4 @@ class Metrics(RawCases, ThreeNodes):
 
     def test_round_trips_of_links_are_counted(self):
         answered = re.compile(r"^thicket_link_round_trip_seconds_count [1-9]", re.MULTILINE)
-        wait_until(lambda: any(answered.search(self.page(node)) for node in range(3)), "an answer to a hello")
+        wait_until(lambda: all(answered.search(self.page(node)) for node in range(3)), "round trips at both ends of each link")

@@ -138,7 +138,7 @@ class OfTenants(Asking):
         before = len(call(self.cluster.nodes[0], "GET")[2])
         for body, status, part in (
             (b"{", 400, "EOF"),
-            (b"[" * 3_000_000, 413, "length limit exceeded"),
+            (b"[" * 3_000_000, 413, "at most 2 MB"),
             ({"client_id": "c", "topics": []}, 422, "topics"),
             ({"client_id": "c", "max_sessions": 0}, 422, "max_sessions"),
             ({"client_id": "c" * 1025}, 422, "at most 1024 bytes"),

@@ -83,8 +83,8 @@ class Case(unittest.TestCase):
         self.authority.openssl("x509", "-req", "-in", request, *signed, "-extfile", empty, "-out", certificate, "-days", "2")
         return str(certificate), str(key)
 
-    def expired(self, name):
-        """A certificate of the authority that ended long ago."""
+    def expired(self, name, start="2020", end="2021"):
+        """A certificate of the authority that ended long ago, or is for other years."""
         key, request, certificate = (self.authority.path / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
         self.authority.openssl("req", "-new", *self.authority.new_key(key)[:-2], "-out", request, "-subj", f"/CN={name}")
         database = self.authority.path / f"{name}.database"
@@ -98,7 +98,7 @@ class Case(unittest.TestCase):
             "[e]\nbasicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost\n"
         )
         signed = ("-cert", self.authority.certificate, "-keyfile", self.authority.key)
-        days = ("-startdate", "20200101000000Z", "-enddate", "20210101000000Z")
+        days = ("-startdate", f"{start}0101000000Z", "-enddate", f"{end}0101000000Z")
         self.authority.openssl("ca", "-batch", "-config", settings, *signed, *days, "-in", request, "-out", certificate, "-notext")
         return str(certificate), str(key)
 
@@ -204,6 +204,7 @@ class Reasons(Case):
         node = self.start()
         self.shake(node.port, None)
         wait_until(lambda: "the client speaks TLS" in node.log_from(0), "a line about TLS")
+        self.assertIn("if it is another node, give all nodes the same cluster secret", node.log_from(0))
         first_bytes(node.port, b"GET /mqtt HTTP/1.1\r\nHost: here\r\n\r\n")
         wait_until(lambda: "the client speaks HTTP" in node.log_from(0), "a line about HTTP")
 
@@ -243,6 +244,14 @@ class Certificates(Case):
         self.assertEqual(status, 1, said)
         self.assertRegex(said, r"expired \d+ days? ago")
         self.assertNotIn("the configuration is good", said)
+
+    def test_a_certificate_that_is_not_valid_yet_fails_the_check_and_is_in_the_log(self):
+        certificate, key = self.expired("early", "2090", "2091")
+        status, said = self.check(*self.listener(certificate, key))
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, rf"tls_certificate = {re.escape(certificate)}: not valid yet, for another \d+ days")
+        node = self.start("--listen", f"tls://127.0.0.1:{free_port()}", "--tls-certificate", certificate, "--tls-key", key)
+        wait_until(lambda: "a certificate is not valid yet" in node.log_from(0), "an error")
 
     def test_an_expired_authority_of_clients_is_in_the_check_the_log_and_the_metrics(self):
         certificate, key = self.authority.issue("server")
@@ -291,7 +300,7 @@ class Units(unittest.TestCase):
 
     def test_sizes_and_times_take_units(self):
         text = 'queue_bytes = "64MB"\nmemory_bytes = "1GiB"\nconnect_timeout_s = "1min"\nmulticast_interval_ms = "3s"\nhalf_open_bytes = 1000000\n'
-        status, said = self.check(text, "--hint-bytes", "10MiB", "--sys-interval-s", "1min")
+        status, said = self.check(text, "--hint-bytes", "10MiB", "--sys-interval-s", "1min", "--rebalance-rest-s", "2min")
         self.assertEqual(status, 0, said)
 
     def test_a_bad_unit_is_refused_with_the_key(self):

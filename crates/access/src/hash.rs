@@ -2,12 +2,15 @@
 
 use std::hint::black_box;
 
-use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::{Algorithm, Argon2, Block, MIN_SALT_LEN, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 /// How such a hash begins.
 const PREFIX: &str = "$argon2id$";
+/// Bytes of a hash at most.
+const MOST_HASH_BYTES: usize = 64;
 /// KiB of memory that a hash may take. With more, a few logins would use up the memory of a node.
 const MOST_MEMORY_KIB: u32 = 256 * 1024;
 /// KiB that all passes of a hash may fill. More would make checking a password a way to keep a thread busy.
@@ -95,18 +98,48 @@ impl Argon2Hash {
         Ok(this)
     }
 
+    /// `$argon2id$v=19$m=KIB,t=PASSES,p=LANES$SALT$HASH`, as the reference implementation writes it; before version 19 it wrote none.
+    /// Mosquitto 2.1 makes salts of 64 bytes.
     fn parse_whole(text: &str) -> Option<Self> {
-        let parsed = PasswordHash::new(text).ok()?;
-        let version = parsed.version.map(Version::try_from).transpose().ok()?;
-        let (salt, hash) = (parsed.salt?, parsed.hash?);
-        (salt.len() >= MIN_SALT_LEN).then_some(())?;
-        Some(Self {
+        let rest = text.strip_prefix(PREFIX)?;
+        let (version, rest) = match rest.strip_prefix("v=") {
+            Some(rest) => rest.split_once('$')?,
+            None => ("16", rest),
+        };
+        let version: u32 = version.parse().ok()?;
+        let mut parts = rest.split('$');
+        let (costs, salt, hash) = (parts.next()?, parts.next()?, parts.next()?);
+        let salt = STANDARD_NO_PAD.decode(salt).ok()?;
+        let hash = STANDARD_NO_PAD.decode(hash).ok()?;
+        let is_whole =
+            parts.next().is_none() && salt.len() >= MIN_SALT_LEN && hash.len() <= MOST_HASH_BYTES;
+        let mut costs = costs.split(',');
+        let mut cost = |name| costs.next()?.strip_prefix(name)?.parse().ok();
+        let params = Params::new(cost("m=")?, cost("t=")?, cost("p=")?, Some(hash.len())).ok()?;
+        (is_whole && costs.next().is_none()).then_some(Self {
             text: text.into(),
-            version: version.unwrap_or_default(),
-            params: Params::try_from(&parsed).ok()?,
-            salt: (*salt).into(),
-            hash: hash.as_bytes().into(),
+            version: version.try_into().ok()?,
+            params,
+            salt: salt.into(),
+            hash: hash.into(),
         })
+    }
+
+    /// Of a new password.
+    pub fn make(password: &[u8], salt: &[u8], params: &Params) -> String {
+        let mut hash = vec![0; params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN)];
+        let version = Version::default();
+        let is_made = HashMemory::default().compute((version, params), password, salt, &mut hash);
+        assert!(is_made, "the salt is long enough");
+        format!(
+            "{PREFIX}v={}$m={},t={},p={}${}${}",
+            version as u32,
+            params.m_cost(),
+            params.t_cost(),
+            params.p_cost(),
+            STANDARD_NO_PAD.encode(salt),
+            STANDARD_NO_PAD.encode(hash)
+        )
     }
 
     /// As the file has it.
@@ -116,7 +149,7 @@ impl Argon2Hash {
 
     /// Whether it is of `password`. Slow on purpose.
     pub fn verify(&self, password: &[u8], memory: &mut HashMemory) -> bool {
-        let mut computed = [0; Output::MAX_LENGTH];
+        let mut computed = [0; MOST_HASH_BYTES];
         let computed = &mut computed[..self.hash.len()];
         memory.compute((self.version, &self.params), password, &self.salt, computed)
             && verify_slices_are_equal(computed, &self.hash).is_ok()
@@ -160,15 +193,10 @@ fn params_of(work_kib: u64, memory_kib: u32) -> Option<Params> {
 
 #[cfg(test)]
 mod tests {
-    use argon2::PasswordHasher;
-
     use super::*;
 
-    fn hash(params: Params) -> String {
-        Argon2::from(params)
-            .hash_password_with_salt(b"secret", &[7; 16])
-            .expect("good parameters")
-            .to_string()
+    fn hash(params: &Params) -> String {
+        Argon2Hash::make(b"secret", &[7; 16], params)
     }
 
     fn parsed(text: &str) -> Argon2Hash {
@@ -187,22 +215,65 @@ mod tests {
             params(64, 1, 1, None),
         ] {
             most = most.max(params.block_count());
-            let hash = parsed(&hash(params));
+            let hash = parsed(&hash(&params));
             for _ in 0..3 {
                 assert!(hash.verify(b"secret", &mut memory));
                 assert!(!hash.verify(b"Secret", &mut memory));
                 assert_eq!(memory.blocks.len(), most);
             }
         }
-        // By the reference implementation: another version, and parameters that the string names.
-        let old = "$argon2id$v=16$m=64,t=2,p=1$c29tZXNhbHQ$";
-        let whole = format!("{old}{}", "A".repeat(43));
-        assert_eq!(parsed(&whole).version, Version::V0x10);
+    }
+
+    #[test]
+    fn hashes_of_the_reference_implementation_are_read() {
+        let mut memory = HashMemory::default();
+        for (name, text) in [
+            (
+                "salt and hash of 64 bytes, as of Mosquitto 2.1",
+                "$argon2id$v=19$m=64,t=1,p=1$AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw$\
+                 yXaW7P2EU2NkGKxaTXSntlqyamW7QvefJh+SEGbp0Azwikmt5QZktdWHDG/I1FIcomPdvJvL+AotBt8REgE/Ug",
+            ),
+            (
+                "version 16",
+                "$argon2id$v=16$m=64,t=2,p=2$AAECAwQFBgcICQoLDA0ODw$hz8nUfqdLuWNEgI4/1r3uv/fAwc2S3SLR3teE6ew3bc",
+            ),
+            (
+                "no version, which is 16",
+                "$argon2id$m=64,t=2,p=2$AAECAwQFBgcICQoLDA0ODw$hz8nUfqdLuWNEgI4/1r3uv/fAwc2S3SLR3teE6ew3bc",
+            ),
+        ] {
+            let hash = parsed(text);
+            assert!(hash.verify(b"secret", &mut memory), "{name}");
+            assert!(!hash.verify(b"Secret", &mut memory), "{name}");
+        }
+    }
+
+    #[test]
+    fn hashes_that_are_not_whole_are_refused() {
+        let whole = hash(&Params::DEFAULT);
+        parsed(&whole);
+        let (head, _) = whole.rsplit_once('$').expect("a hash at the end");
+        for text in [
+            head.to_owned(),
+            format!("{head}$"),
+            format!("{head}$AAA"),
+            format!("{head}${}", "A".repeat(88)),
+            format!("{whole}$"),
+            format!("{whole}="),
+            whole.replace("v=19", "v=18"),
+            whole.replace("t=2", "x=2"),
+            whole.replace("p=1", "p=1,q=1"),
+            whole.replace("m=19456,", ""),
+            whole.replace("BwcHBwcHBwcHBwcHBwcHBw", "BwcHBwc"),
+        ] {
+            let error = Argon2Hash::parse(&text).err();
+            assert!(error.is_some_and(|it| it.contains("not a whole")), "{text}");
+        }
     }
 
     #[test]
     fn hashes_that_cost_too_much_are_refused() {
-        let whole = hash(Params::DEFAULT);
+        let whole = hash(&Params::DEFAULT);
         let with = |params: &str| whole.replace("m=19456,t=2,p=1", params);
         for (params, expected) in [
             ("m=262144,t=16,p=4", None),

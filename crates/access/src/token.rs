@@ -137,7 +137,8 @@ impl RawClaims {
             let value = self.others.get(&claim.0);
             value.and_then(|it| it.as_str()).map(str::to_owned)
         };
-        name.filter(|name| !name.is_empty())
+        // As in a CONNECT: what identifies a session is separated by control characters.
+        name.filter(|name| !name.is_empty() && !name.contains(char::is_control))
     }
 }
 

@@ -3,8 +3,7 @@
 //! A line is `name:$argon2id$...`, `name:$7$...` (Mosquitto 2.0) or `name:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`; a user may
 //! have one of each. All serve a password in CONNECT, the last also enhanced authentication. Nothing in it gives a password away.
 
-use argon2::Argon2;
-use argon2::password_hash::PasswordHasher;
+use argon2::Params;
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
@@ -184,10 +183,7 @@ impl Hash {
 /// An argon2id hash for the file of users. `salt` is to be fresh and random.
 #[must_use]
 pub fn hash_password(password: &[u8], salt: [u8; SALT_BYTES]) -> String {
-    Argon2::default()
-        .hash_password_with_salt(password, &salt)
-        .expect("16 bytes are a good salt, and the default parameters are good")
-        .to_string()
+    Argon2Hash::make(password, &salt, &Params::DEFAULT)
 }
 
 #[cfg(test)]

@@ -83,6 +83,33 @@ mirror! {
     }
 }
 
+impl NodeEntry {
+    /// A line for each setting that should be the same on all nodes and is not, and for each name that several nodes have now: those are shown with
+    /// their identities.
+    #[must_use]
+    pub fn disagreements_of(nodes: &[Self]) -> Vec<String> {
+        let is_shared = |node: &Self| {
+            let mut others = nodes.iter().filter(|it| it.is_self || it.reachable);
+            others.any(|it| it.name == node.name && it.id != node.id)
+        };
+        let mut lines = Vec::new();
+        for node in nodes {
+            let shown = match is_shared(node) {
+                true => format!("{} ({})", node.name, node.id),
+                false => node.name.clone(),
+            };
+            let words = node.disagreements.iter();
+            lines.extend(words.map(|words| format!("{shown}: {words}")));
+            if (node.is_self || node.reachable) && is_shared(node) {
+                lines.push(format!(
+                    "{shown}: another node has the same name: give each one of its own"
+                ));
+            }
+        }
+        lines
+    }
+}
+
 fn in_words(all: Vec<thicket_node::Disagreement>) -> Vec<String> {
     let words = |it: thicket_node::Disagreement| {
         format!("{} = {:?} there, {:?} here", it.key, it.theirs, it.own)

@@ -26,6 +26,8 @@ pub struct CertificateDays {
     pub days: i64,
     /// The same in seconds.
     pub seconds: i64,
+    /// Days until it is valid; 0: it has been.
+    pub days_to_wait: i64,
 }
 
 /// The files as the node last read them.
@@ -72,6 +74,7 @@ impl Certificates {
                 path: path.clone(),
                 days: seconds.div_euclid(24 * 3600),
                 seconds,
+                days_to_wait: validity.days_to_wait(now),
             }
         })
         .collect()
@@ -146,12 +149,12 @@ impl Watch {
             return;
         }
         self.due = Some(now + REPEAT);
-        for CertificateDays {
-            key, path, days, ..
-        } in certificates.days()
-        {
-            let file = path.display();
-            if days < 0 {
+        for it in certificates.days() {
+            let (key, file, days) = (it.key, it.path.display(), it.days);
+            if it.days_to_wait > 0 {
+                let days = it.days_to_wait;
+                tracing::error!(key, %file, days, "a certificate is not valid yet: check its dates and the clock");
+            } else if days < 0 {
                 tracing::error!(key, %file, days, "a certificate has expired: replace it, then reload");
             } else if days <= SOON_DAYS {
                 tracing::warn!(key, %file, days, "a certificate expires soon: replace it, then reload");

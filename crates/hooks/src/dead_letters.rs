@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -18,9 +19,13 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Opens the file at `path` to append to it.
+    /// Opens the file at `path` to append to it. A new one is for the user of the process only: it holds payloads and names.
     pub(crate) fn open(path: &Path, maximum: u64) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Self {
             path: path.to_owned(),
             bytes: file.metadata()?.len(),

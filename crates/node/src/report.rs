@@ -68,7 +68,8 @@ pub struct ClientReport {
     pub session: SessionReport,
     /// Bytes that its connection has not accepted yet.
     pub unsent_bytes: u64,
-    /// How long the first message of its queue has waited; `None`: none waits, or it is unknown.
+    /// How long the first message of its queue has waited here; `None`: none waits. What was queued before this node had the session, or before
+    /// it started, has waited longer.
     pub oldest_queued_ms: Option<u64>,
     /// Thousandths of a message a second, from the client and to it: a mean of half a minute and more.
     pub millis_per_s: u64,

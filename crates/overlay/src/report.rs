@@ -121,7 +121,7 @@ pub struct OverlayCounters {
     pub last_repair_ms: u64,
     /// The sum of those times, in milliseconds.
     pub repair_ms: u64,
-    /// Replies to hellos, by how long they took.
+    /// Replies to hellos, by how long they took; at the end of a link that sends none, the means that its hellos name.
     pub round_trips: RoundTrips,
     /// Sets of nodes that got no tree of their own: the number of trees is at its limit.
     pub refused_trees: u64,

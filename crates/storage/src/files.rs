@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -134,6 +134,7 @@ impl Files for OsFiles {
     fn create(&self, path: &Path) -> io::Result<OsFile> {
         let mut options = fs::File::options();
         let file = options.read(true).write(true).create(true).truncate(true);
+        let file = file.mode(0o600);
         Ok(OsFile(Arc::new(file.open(path)?)))
     }
 
@@ -165,7 +166,8 @@ pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
-/// Creates a directory and its parents; when this returns, their names are on disk.
+/// Creates a directory and its parents, for the user of the process only: what is stored holds messages and names. When this returns, their names
+/// are on disk.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         None => return Ok(()),
@@ -177,7 +179,7 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
         if !parent.is_dir() {
             make_directory(parent)?;
         }
-        fs::create_dir(path)?;
+        fs::DirBuilder::new().mode(0o700).create(path)?;
     }
     match sync_names(parent) {
         // Whoever created it has synced it; sync again if possible: it may have been this process, killed before the sync.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::parser::ValueSource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thicket_broker::api::overlay::query_of_text;
@@ -27,8 +28,15 @@ pub struct Api {
 }
 
 /// Who asks, where the API has users.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default)]
 pub struct Credentials {
+    /// Value of the Authorization header.
+    authorization: Option<String>,
+}
+
+/// The arguments that say so: one of them. One of the command line takes precedence over the environment.
+#[derive(Debug, clap::Args)]
+struct Given {
     /// Name and password of a user of the API
     #[arg(
         long,
@@ -46,8 +54,7 @@ pub struct Credentials {
         value_name = "TOKEN",
         hide_env_values = true,
         allow_hyphen_values = true,
-        global = true,
-        conflicts_with = "api_user"
+        global = true
     )]
     api_token: Option<String>,
     /// File with a token of the API, so that it is in no list of processes
@@ -57,10 +64,54 @@ pub struct Credentials {
         env = "THICKET_API_TOKEN_FILE",
         value_name = "FILE",
         value_parser = token_in_file,
-        global = true,
-        conflicts_with_all = ["api_user", "api_token"]
+        global = true
     )]
     api_token_file: Option<TokenInFile>,
+}
+
+impl clap::Args for Credentials {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Given::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Given::augment_args_for_update(command)
+    }
+}
+
+impl clap::FromArgMatches for Credentials {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let given = Given::from_arg_matches(matches)?;
+        let bearer = |token: String| format!("Bearer {token}");
+        let basic = |user: String| format!("Basic {}", STANDARD.encode(user));
+        let all = [
+            ("api_user", given.api_user.map(basic)),
+            ("api_token", given.api_token.map(bearer)),
+            (
+                "api_token_file",
+                given.api_token_file.map(|it| bearer(it.0)),
+            ),
+        ];
+        let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let has_flag = all.iter().any(|(id, _)| is_flag(*id));
+        let chosen = all.into_iter().filter(|(id, _)| is_flag(*id) == has_flag);
+        let mut chosen = chosen.filter_map(|(_, value)| value);
+        let this = Self {
+            authorization: chosen.next(),
+        };
+        match chosen.next() {
+            None => Ok(this),
+            Some(_) => Err(clap::Error::raw(
+                clap::error::ErrorKind::ArgumentConflict,
+                "expected one of --api-user, --api-token and --api-token-file, or one of their variables\n",
+            )),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// The token in a file.
@@ -120,14 +171,7 @@ impl Api {
 
     /// As this user.
     pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
-        let basic = credentials
-            .api_user
-            .as_ref()
-            .map(|user| format!("Basic {}", STANDARD.encode(user)));
-        let in_file = credentials.api_token_file.as_ref().map(|file| &file.0);
-        let token = credentials.api_token.as_ref().or(in_file);
-        let bearer = token.map(|token| format!("Bearer {token}"));
-        self.authorization = basic.or(bearer);
+        self.authorization.clone_from(&credentials.authorization);
         self
     }
 
@@ -313,10 +357,29 @@ mod tests {
         );
         assert!(!refused(&nobody, 404).contains("--api"));
         let somebody = nobody.with_credentials(&Credentials {
-            api_token: Some("expired".into()),
-            ..Credentials::default()
+            authorization: Some("Bearer expired".into()),
         });
         assert!(!refused(&somebody, 401).contains("--api"));
+    }
+
+    #[test]
+    fn one_kind_of_credentials_is_given() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            credentials: Credentials,
+        }
+        let parse = |words: &[&str]| {
+            let words = std::iter::once(&"ctl").chain(words);
+            <Line as clap::Parser>::try_parse_from(words).map(|it| it.credentials.authorization)
+        };
+        let chosen = |words: &[&str]| parse(words).expect("good");
+        assert_eq!(chosen(&[]), None);
+        let basic = Some("Basic YTpi".to_owned());
+        assert_eq!(chosen(&["--api-user", "a:b"]), basic);
+        let bearer = Some("Bearer x".to_owned());
+        assert_eq!(chosen(&["--api-token", "x"]), bearer);
+        assert!(parse(&["--api-token", "x", "--api-user", "a:b"]).is_err());
     }
 
     #[test]

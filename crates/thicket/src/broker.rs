@@ -9,7 +9,7 @@ use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{
-    CertificateDays, Config, ConfigError, ConfigErrors, ExposedFile, Failure, Node, SOON_DAYS,
+    Config, ConfigError, ConfigErrors, ExposedFile, Failure, LogFormat, Node, SOON_DAYS,
     SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
@@ -49,6 +49,23 @@ enum Wake {
 
 /// Runs a node until SIGINT or SIGTERM. `matches`: where the values of `arguments` came from; `faults`: those of flags that are not in `arguments`.
 pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyhow::Result<()> {
+    let mut format = arguments.settings.log_format;
+    let is_node = !arguments.check;
+    let ended = check_and_run(arguments, matches, faults, &mut format);
+    if let (Err(error), true, Some(LogFormat::Json)) = (&ended, is_node, format) {
+        // Whoever reads this log reads objects.
+        tracing::error!(problem = crate::in_words(error), "the node ended");
+        std::process::exit(1);
+    }
+    ended
+}
+
+fn check_and_run(
+    arguments: Broker,
+    matches: &ArgMatches,
+    faults: Vec<String>,
+    format: &mut Option<LogFormat>,
+) -> anyhow::Result<()> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let strange = environment::unknown(&crate::Cli::command(), names);
     let mut settings = arguments.settings;
@@ -56,12 +73,16 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
     if let Some(path) = &arguments.config {
         let (read, faults) = match Settings::from_file(path) {
             Ok(read) => read,
-            Err(fault) => return Err(in_lines(strange, Some(fault.into()), matches)),
+            Err(fault) => {
+                thicket_broker::start_log(settings.log_level, settings.log_format);
+                return Err(in_lines(strange, Some(fault.into()), matches));
+            }
         };
         settings = settings.or(read);
         found.extend(faults);
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
+    *format = settings.log_format;
     let config = match settings.check_after(found) {
         Ok(config) if strange.is_empty() => config,
         checked => return Err(in_lines(strange, checked.err(), matches)),
@@ -114,18 +135,20 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
     }
 }
 
-/// Says how long certificates hold. One that has expired is an error: no client would come in.
+/// Says how long certificates hold. One that has expired or is not valid yet is an error: no client would come in.
 fn check_certificates(config: &Config) -> anyhow::Result<()> {
-    let mut expired = Vec::new();
-    for CertificateDays {
-        key, path, days, ..
-    } in certificate_days(config)
-    {
-        let file = path.display();
-        if days < 0 {
-            expired.push(format!(
-                "{key} = {file}: expired {} ago: replace it, or remove the expired certificate from the file",
-                counted(-days, "day")
+    let mut invalid = Vec::new();
+    for it in certificate_days(config) {
+        let (key, file, days) = (it.key, it.path.display(), it.days);
+        if it.days_to_wait > 0 {
+            invalid.push(format!(
+                "{key} = {file}: not valid yet, for another {}: check its dates and the clock of this host",
+                counted(it.days_to_wait, "day")
+            ));
+        } else if days < 0 {
+            invalid.push(format!(
+                "{key} = {file}: expired {}: replace it, or remove the expired certificate from the file",
+                ago(days)
             ));
         } else {
             let soon = if days <= SOON_DAYS {
@@ -137,8 +160,16 @@ fn check_certificates(config: &Config) -> anyhow::Result<()> {
             crate::print(&format!("{key} = {file}: {left} left{soon}\n"))?;
         }
     }
-    anyhow::ensure!(expired.is_empty(), "{}", expired.join("\n"));
+    anyhow::ensure!(invalid.is_empty(), "{}", invalid.join("\n"));
     Ok(())
+}
+
+/// How long ago the days that are left ended: -1 stands for the first day after that.
+fn ago(days: i64) -> String {
+    match days {
+        -1 => "less than a day ago".to_owned(),
+        _ => format!("{} ago", counted(-days - 1, "day")),
+    }
 }
 
 fn addresses(node: &Node) -> String {
@@ -150,10 +181,7 @@ fn addresses(node: &Node) -> String {
 fn check_tokens(config: &Config) -> anyhow::Result<()> {
     for TokenDays { name, days, .. } in token_days(config) {
         let left = match days {
-            ..0 => format!(
-                "expired {} ago: make a new one and remove its line",
-                counted(-days, "day")
-            ),
+            ..0 => format!("expired {}: make a new one and remove its line", ago(days)),
             0..=SOON_DAYS_OF_TOKENS => format!("{} left: replace it soon", counted(days, "day")),
             _ => format!("{} left", counted(days, "day")),
         };
@@ -243,4 +271,20 @@ fn watch_failures(node: &mut Node, wake: Sender<Wake>) -> anyhow::Result<()> {
         .name("failures".into())
         .spawn(watch)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_expired_seconds_ago_expired_less_than_a_day_ago() {
+        for (days, expected) in [
+            (-1, "less than a day ago"),
+            (-2, "1 day ago"),
+            (-40, "39 days ago"),
+        ] {
+            assert_eq!(ago(days), expected);
+        }
+    }
 }

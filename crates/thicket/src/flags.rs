@@ -24,6 +24,9 @@ pub fn take_fault(error: &clap::Error, words: &mut Vec<OsString>) -> Option<Stri
         (Some(ContextValue::Strings(valid)), _) => {
             format!("expected one of {}", valid.join(", "))
         }
+        (_, Some(cause)) if cause.is::<std::num::ParseIntError>() => {
+            "expected a whole number that is not too large".to_owned()
+        }
         (_, Some(cause)) => cause.to_string(),
         _ => "not a valid value".to_owned(),
     };
@@ -63,7 +66,7 @@ mod tests {
             [
                 "--queue-bytes 64MX: expected a size such as 65536, 64kB, 64MB, 64MiB or 1GiB",
                 "--sync sometimes: expected one of commit, interval, none",
-                "--workers two: invalid digit found in string",
+                "--workers two: expected a whole number that is not too large",
             ]
         );
         assert_eq!(words, ["broker", "--name", "a"]);

@@ -418,6 +418,35 @@ fn up_passes_flags_and_variables_on_to_each_node() {
     assert!(refused.contains("--listen: use --port"), "{refused}");
 }
 
+#[test]
+fn up_uses_credentials_where_the_apis_of_its_nodes_have_users() {
+    let first = free_ports(4);
+    let port = |n: u16| (first + n).to_string();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let users = directory.path().join("http-users");
+    let line = run_with_input(&["passwd", "--role", "viewer", "eye"], b"look\n");
+    std::fs::write(&users, line.stdout).expect("the temporary directory is writable");
+    let cluster = format!("up-{first}");
+    let up = |more: &[&str]| {
+        let mut command = thicket(&["up", "--nodes", "2", "--workers", "1"]);
+        command
+            .args(["--port", &port(0), "--http-port", &port(2)])
+            .args(["--cluster-name", &cluster])
+            .args(more)
+            .args(["--", "--http-users"])
+            .arg(&users);
+        command
+    };
+    let words = complaint(&up(&[]).output().expect("the program runs"));
+    assert!(
+        words.contains("answers 401") && words.contains("--api-user"),
+        "{words}"
+    );
+    let mut running = Background::spawn(up(&["--api-user", "eye:look"]));
+    running.read_until("Ctrl-C stops all.");
+    assert!(running.end());
+}
+
 /// A process that runs until it is told to end.
 struct Background(Child);
 

@@ -154,6 +154,25 @@ fn what_a_node_always_does_is_remarked_as_it_is_for_both_values() {
 }
 
 #[test]
+fn what_keeps_a_node_from_starting_is_an_object_in_a_log_of_objects() {
+    for arguments in [
+        &["broker", "--log-format", "json", "--backups", "9"][..],
+        &["broker", "--log-format", "json", "--config", "/nowhere/x"],
+    ] {
+        let ended = thicket(arguments, &[]);
+        assert_eq!(ended.status.code(), Some(1));
+        let said = [ended.stdout, ended.stderr].concat();
+        let said = String::from_utf8(said).expect("text");
+        let lines: Vec<_> = said.lines().collect();
+        assert!(
+            matches!(lines[..], [line] if line.starts_with('{')
+                && (line.contains("expected") || line.contains("cannot read"))),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_bridge_of_mosquitto_becomes_one_of_ours() {
     let text = migrated(
         "allow_anonymous true\nlistener 1883 127.0.0.1\n\
@@ -174,6 +193,22 @@ fn a_bridge_of_mosquitto_becomes_one_of_ours() {
         assert!(text.lines().any(|it| it == line), "{line}: {text}");
     }
     assert_eq!(text.matches("[[bridge.rule]]").count(), 2, "{text}");
+}
+
+#[test]
+fn a_bridge_without_a_user_has_a_remark_where_clients_need_one() {
+    let bridge = "connection plant\naddress b.example\ntopic a/# out\n";
+    let closed = "listener 1883 127.0.0.1\nallow_anonymous false\npassword_file /nowhere/users\n";
+    let remark = "which refuses clients without a user name: set `local_user`";
+    let text = out(&migrate(&format!("{closed}{bridge}")));
+    assert!(text.contains(remark), "{text}");
+    for lines in [
+        format!("{closed}{bridge}local_username ann\n"),
+        format!("allow_anonymous true\nlistener 1883 127.0.0.1\n{bridge}"),
+    ] {
+        let text = out(&migrate(&lines));
+        assert!(!text.contains(remark), "{text}");
+    }
 }
 
 #[test]

@@ -142,12 +142,22 @@ fn another_claim_than_the_subject_may_be_the_user_name() {
 fn claims_decide_whether_a_well_signed_token_is_good() {
     use TokenError as Error;
     let header = r#"{"alg":"HS256","typ":"JWT"}"#;
-    let cases: [(&str, &str, Option<Error>); 16] = [
+    let cases: [(&str, &str, Option<Error>); 18] = [
         ("subject", r#"{"sub":"ann"}"#, None),
         ("no subject", "{}", Some(Error::NoUser("sub".into()))),
         (
             "empty subject",
             r#"{"sub":""}"#,
+            Some(Error::NoUser("sub".into())),
+        ),
+        (
+            "subject with what separates users from clients",
+            r#"{"sub":"ann\u001fx"}"#,
+            Some(Error::NoUser("sub".into())),
+        ),
+        (
+            "subject with a null character",
+            r#"{"sub":"ann\u0000"}"#,
             Some(Error::NoUser("sub".into())),
         ),
         ("not expired", r#"{"sub":"ann","exp":1900000001.5}"#, None),

@@ -30,9 +30,14 @@ pub struct ClientEntry {
     pub session: SessionEntry,
     /// The name under which the cluster knows the session: pages are in its order.
     pub session_name: String,
+    /// The topic prefix of its listener, where sessions belong to users and there is one: a tenant.
+    #[schema(required)]
+    #[serde(default)]
+    pub topic_prefix: Option<String>,
     /// Bytes that its connection has not taken yet.
     pub unsent_bytes: u64,
-    /// How long the first message of its queue has waited; none: none waits, or the queue came from elsewhere.
+    /// How long the first message of its queue has waited at this node, as primary or as backup; none: none waits. What was queued before the node
+    /// started, or before it had the session, has waited longer.
     #[schema(required)]
     pub oldest_queued_ms: Option<u64>,
     /// From the client and to it: a mean of half a minute and more.

@@ -85,9 +85,14 @@ fn run(
             }
             Err(error) => {
                 counters.jwt_key_fetch_failures.add_one();
-                let message = "the provider's keys cannot be fetched, the last ones stay";
+                let age_s = counters.jwt_keys_fetched.age().map(|age| age.as_secs());
+                let message = match age_s {
+                    Some(_) => "the provider's keys cannot be fetched, the last ones stay",
+                    None => {
+                        "the provider's keys cannot be fetched, and there are none yet: no token is accepted"
+                    }
+                };
                 if let Some(suppressed) = log::may_say(Subject::Message(message)) {
-                    let age_s = counters.jwt_keys_fetched.age().map(|age| age.as_secs());
                     tracing::warn!(error, age_s, suppressed, "{message}");
                 }
                 RETRY.min(provider.refresh)

@@ -13,7 +13,7 @@ use super::choices::{BridgeDirection, BridgeVersion};
 use super::faults::Faults;
 use super::tables::{BridgeRuleSettings, BridgeSettings};
 use super::values::{checked_name, host_and_port, invalid, password};
-use super::{ConfigError, Settings};
+use super::{ConfigError, Listen, Settings};
 
 /// Path of a WebSocket for MQTT if the address names none.
 const DEFAULT_PATH: &str = "/mqtt";
@@ -73,14 +73,14 @@ impl BridgePlan {
     }
 }
 
-/// Checks all bridges. Reads their password files.
+/// Checks all bridges. Reads their password files. `local`: the listener that they connect to, if the listeners are valid.
 pub(super) fn check(
     settings: &Settings,
-    has_plain_listener: bool,
+    local: Option<Option<&Listen>>,
     faults: &mut Faults,
 ) -> Vec<BridgePlan> {
     let tables = settings.bridge.as_deref().unwrap_or_default();
-    if !tables.is_empty() && !has_plain_listener {
+    if !tables.is_empty() && local == Some(None) {
         faults.add(ConfigError::Conflict(
             "a bridge connects to its own node over plain TCP, so the node needs a listener for that, such as localhost:1883",
         ));
@@ -88,6 +88,12 @@ pub(super) fn check(
     let mut plans: Vec<BridgePlan> = Vec::new();
     for table in tables {
         let plan = faults.within("bridge", table.name.as_deref(), |faults| {
+            let is_closed = local.flatten().is_some_and(|it| !it.allow_anonymous);
+            if is_closed && table.local_user.is_none() {
+                faults.add(ConfigError::Conflict(
+                    "a bridge connects to its own node as a client, and clients without a user name are refused: set bridge.local_user and bridge.local_password_file, to a user with the rights of the bridge",
+                ));
+            }
             plan(table, faults)
         });
         let is_same = |other: &BridgePlan| !plan.name.is_empty() && other.name == plan.name;
@@ -411,6 +417,13 @@ mod tests {
                 "no plain listener",
                 format!("listen = ['unix:/tmp/x']\n{GOOD}"),
                 "plain TCP",
+            ),
+            (
+                "no local user",
+                format!(
+                    "allow_anonymous = false\ncertificate_users = true\nlisten = ['localhost:1883']\n{GOOD}"
+                ),
+                "set bridge.local_user",
             ),
             (
                 "no password",

@@ -78,9 +78,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
     let placement = listeners
         .as_deref()
         .map(|listeners| placement(settings, listeners));
-    let has_plain_listener = listeners
-        .as_deref()
-        .is_none_or(|listeners| listeners.iter().any(Listen::is_plain));
+    let plain = listeners.as_deref().map(listener::for_own_bridges);
     Config {
         name: faults.or_default(
             settings
@@ -169,7 +167,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         tenants: super::tenant::check(settings, listeners.as_deref(), faults),
         hooks: super::hook::check(settings, faults),
         telemetry: super::telemetry::check(settings, faults),
-        bridges: bridge::check(settings, has_plain_listener, faults),
+        bridges: bridge::check(settings, plain, faults),
         listeners: listeners.unwrap_or_default(),
     }
 }

@@ -48,6 +48,9 @@ impl Faults {
         if is_combination && self.is_partial {
             return;
         }
+        if self.is_partial && self.is_of_a_key_with_a_fault(&fault) {
+            return;
+        }
         let fault = match self.place.clone() {
             Some(place) => ConfigError::In {
                 place,
@@ -60,6 +63,20 @@ impl Faults {
         if self.found.iter().all(|other| other.to_string() != text) {
             self.found.push(fault);
         }
+    }
+
+    /// Whether a key is missing only because its value in the file could not be read.
+    fn is_of_a_key_with_a_fault(&self, fault: &ConfigError) -> bool {
+        let ConfigError::Invalid { key, value, .. } = fault else {
+            return false;
+        };
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let is_named = |it: &ConfigError| {
+            // The fault shows the line of the file.
+            let text = it.to_string();
+            text.contains(&format!("{name} =")) || text.contains(&format!("{name}="))
+        };
+        matches!(&**value, "" | "\"\"" | "[]" | "nothing") && self.found.iter().any(is_named)
     }
 
     /// The number of faults.

@@ -56,9 +56,17 @@ fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
 
 /// Parses the text of a file; `path` is for error messages. The settings do not contain the keys that have a fault.
 fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
-    let malformed = |error: toml::de::Error| ConfigError::Malformed {
-        path: path.to_owned(),
-        problem: error.to_string(),
+    let malformed = |error: toml::de::Error| {
+        let mut problem = error.to_string();
+        if let Some((told, "u8" | "u16" | "u32" | "u64" | "usize")) =
+            problem.trim_end().rsplit_once("expected ")
+        {
+            problem = format!("{told}expected a whole number");
+        }
+        ConfigError::Malformed {
+            path: path.to_owned(),
+            problem,
+        }
     };
     let root = DeTable::parse(text).map_err(malformed)?;
     let span = root.span();
@@ -395,7 +403,7 @@ mod tests {
             "thicket.toml",
             "line 2",
             "workers = 'two'",
-            "invalid type: string \"two\", expected u32",
+            "invalid type: string \"two\", expected a whole number",
         ] {
             assert!(error.contains(word), "`{word}` in {error}");
         }
@@ -417,6 +425,20 @@ mod tests {
             let error = error_of(text);
             assert!(error.contains(expected), "{error}");
             assert!(!error.contains(NO_CHOICE), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_whose_value_cannot_be_read_is_not_missing_as_well() {
+        let hook = "[[hook]]\nname = 'h'\nurl = 'http://a/b'\nevents = ['foo']\n";
+        let rule = "[[bridge]]\nname = 'a'\naddress = 'b:1'\n[[bridge.rule]]\ntopic = 'a'\ndirection = 'sideways'\n";
+        for (text, expected, not_missing) in [
+            (hook, "unknown variant `foo`", "hook.events"),
+            (rule, "unknown variant `sideways`", "bridge.rule.direction"),
+        ] {
+            let error = error_of(text);
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains(not_missing), "{error}");
         }
     }
 
@@ -458,9 +480,9 @@ batch = 0
         let faults = checked(&text).expect_err("bad");
         let found: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let expected = [
-            "invalid type: string \"two\", expected u32",
+            "invalid type: string \"two\", expected a whole number",
             "unknown key `clustername`; did you mean `cluster_name`?",
-            "invalid type: string \"many\", expected u32",
+            "invalid type: string \"many\", expected a whole number",
             "unknown key `proxyprotocol`; did you mean `proxy_protocol`?",
             "maximum_packet_size = 7: expected 64",
             "topic_levels = 0: expected 1",

@@ -1,5 +1,6 @@
 //! Hooks: tables `[[hook]]` of the file become checked plans.
 
+use std::path::Path;
 use std::time::Duration;
 
 use thicket_hooks::{
@@ -82,6 +83,12 @@ fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
             .map_err(|error| invalid("hook.filters", text, format!("a topic filter: {error}")))
     };
     let default = HookConfig::new(name, destination(table, faults));
+    if let Some(path) = &table.dead_letters
+        && !is_file_or_may_be(path)
+    {
+        let expected = "a file, in a directory that exists";
+        faults.add(invalid("hook.dead_letters", path.display(), expected));
+    }
     if table.dead_letter_bytes.is_some() && table.dead_letters.is_none() {
         faults.add(ConfigError::Conflict(
             "hook.dead_letter_bytes has no effect without hook.dead_letters",
@@ -134,6 +141,15 @@ fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
             ..default
         },
     }
+}
+
+/// Whether the node could open it at its start, as far as can be seen without making it.
+fn is_file_or_may_be(path: &Path) -> bool {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    parent.is_dir() && !path.is_dir()
 }
 
 fn destination(table: &HookSettings, faults: &mut Faults) -> Destination {
@@ -288,8 +304,6 @@ fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::checked;
     use super::*;
 
@@ -332,6 +346,14 @@ mod tests {
             (
                 format!("{GOOD}secret_file = '/nowhere/x'\n"),
                 "hook.secret_file: cannot read",
+            ),
+            (
+                format!("{GOOD}dead_letters = '/nowhere/x'\n"),
+                "hook.dead_letters = /nowhere/x: expected a file, in a directory that exists",
+            ),
+            (
+                format!("{GOOD}dead_letters = '/'\n"),
+                "hook.dead_letters = /: expected a file",
             ),
             (format!("{GOOD}{GOOD}"), "hook.name = a"),
         ] {

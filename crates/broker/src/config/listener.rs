@@ -69,6 +69,12 @@ pub(super) fn check(
     Some(all)
 }
 
+/// Where a node's own bridges connect: the first listener for plain TCP, preferably one without a topic prefix.
+pub(super) fn for_own_bridges(listeners: &[Listen]) -> Option<&Listen> {
+    let plain = listeners.iter().filter(|listen| listen.is_plain());
+    plain.min_by_key(|listen| !listen.topic_prefix.is_empty())
+}
+
 /// `None`: it is not valid.
 fn listener(
     table: ListenerSettings,

@@ -227,6 +227,8 @@ pub struct Settings {
         value_name = "SECONDS",
         help_heading = "Redirection"
     )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub rebalance_rest_s: Option<u64>,
     /// The site of this node, such as a data centre: nodes with the same name are at one site [default: none, round trips decide]
     #[arg(

@@ -85,8 +85,15 @@ fn parse<K: Kind, T: TryFrom<u64>>(text: &str) -> Result<T, String> {
             .len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| problem())?;
-    let value = K::value(number, unit.trim_start()).ok_or_else(problem)?;
-    T::try_from(value).map_err(|_| format!("expected less: {value} is more than this key takes"))
+    let unit = unit.trim_start();
+    let less = || format!("expected less: {text} is more than this key takes");
+    let value = match K::value(number, unit) {
+        Some(value) => value,
+        // The unit is one, the number is not.
+        None if K::value(1, unit).is_some() => return Err(less()),
+        None => return Err(problem()),
+    };
+    T::try_from(value).map_err(|_| less())
 }
 
 /// Accepts a bare number, or a text with a unit.
@@ -169,7 +176,9 @@ mod tests {
             assert!(bytes::<u64>(text).is_err(), "{text}");
         }
         let error = bytes::<u32>("8GiB").expect_err("more than 32 bits");
-        assert!(error.contains("8589934592"), "{error}");
+        assert!(error.contains("expected less: 8GiB"), "{error}");
+        let error = bytes::<u64>("99999999999GiB").expect_err("more than 64 bits");
+        assert!(error.contains("expected less"), "{error}");
     }
 
     #[test]

@@ -54,7 +54,17 @@ pub(super) fn bad_path(rejection: &PathRejection) -> Response {
 }
 
 pub(super) fn bad_body(rejection: &JsonRejection) -> Response {
-    rejected(rejection.status(), rejection.body_text(), rejection)
+    rejected(rejection.status(), words_of_body(rejection), rejection)
+}
+
+/// What is wrong with a body; of one that is too long the limit as well.
+pub(super) fn words_of_body(rejection: &JsonRejection) -> String {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            "the body is too long: expected at most 2 MB (2097152 bytes)".to_owned()
+        }
+        _ => rejection.body_text(),
+    }
 }
 
 fn rejected(status: StatusCode, words: String, why: &(dyn Error + 'static)) -> Response {

@@ -255,11 +255,14 @@ fn whole_sessions(all: &[SubscriberEntry], limit: usize) -> usize {
 
 impl Inspector {
     fn client(&self, report: ClientReport) -> ClientEntry {
+        let prefix = report.name.split_once('\u{1f}');
+        let prefix = prefix.map(|(prefix, _)| prefix.to_owned());
         ClientEntry {
             node: self.own.name.clone(),
             node_id: self.own.id.clone(),
             session: SessionEntry::from(report.session),
             session_name: report.name,
+            topic_prefix: prefix.filter(|prefix| !prefix.is_empty()),
             unsent_bytes: report.unsent_bytes,
             oldest_queued_ms: report.oldest_queued_ms,
             messages_per_s: report.millis_per_s as f64 / 1000.0,

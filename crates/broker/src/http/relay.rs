@@ -371,6 +371,11 @@ impl Inspector {
             timeout(DEADLINE, sent).await.map_err(|_| late())?
         };
         let answer = answer.map_err(|error| format!("{address}: {error}"))?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            return Err(format!(
+                "at {address} the credentials are not valid (401): http_users and http_tokens must be the same on all nodes"
+            ));
+        }
         if answer.headers().get(BY).is_none_or(|by| *by != other.id) {
             return Err(format!("at {address} answers something else"));
         }

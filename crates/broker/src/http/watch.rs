@@ -173,11 +173,9 @@ impl Looker {
 
 /// Settings of other nodes that differ from this one's, though they must be the same on all.
 fn disagreements(nodes: &[NodeEntry]) -> Vec<String> {
-    let each = nodes.iter().flat_map(|node| {
-        let words = node.disagreements.iter();
-        words.map(|words| format!("{}: {words}.", node.name))
-    });
-    each.collect()
+    let mut lines = NodeEntry::disagreements_of(nodes);
+    lines.iter_mut().for_each(|line| line.push('.'));
+    lines
 }
 
 fn disk(inspector: &Inspector) -> Option<DiskEntry> {

@@ -100,7 +100,10 @@ impl Hub {
     }
 
     fn warn_of(&mut self, node: NodeId, found: Vec<Disagreement>) {
-        let (here, there) = (self.member_name(self.cx.own()), self.member_name(node));
+        let (here, mut there) = (self.member_name(self.cx.own()), self.member_name(node));
+        if here == there {
+            there = format!("{there} ({node})");
+        }
         for Disagreement { key, own, theirs } in found {
             let fields = vec![
                 ("key", key),

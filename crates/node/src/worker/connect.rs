@@ -421,7 +421,7 @@ fn foreign_protocol(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         // A record of a TLS handshake (RFC 8446 5.1).
         [0x16, 0x03, ..] => Some((
             "tls",
-            "the client speaks TLS, and this listener does not: use a tls:// listener",
+            "the client speaks TLS, and this listener does not: use a tls:// listener; if it is another node, give all nodes the same cluster secret, or none",
         )),
         [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', ..] => Some((
             "http",

@@ -204,6 +204,7 @@ impl Primaries {
                 all: come,
                 there: theirs,
             };
+            session.outbound.note_time(now.instant);
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;

@@ -151,6 +151,8 @@ impl Primaries {
         let is_whole = recovering
             .held
             .restore(&mut session.outbound, &mut session.inbound);
+        // Times are not stored: all that waits has waited since now at the latest.
+        session.outbound.note_time(now.instant);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
         session.taken = recovering.taken;
         let next = session.outbound.next_sequence();

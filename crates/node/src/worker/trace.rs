@@ -328,15 +328,16 @@ fn read(text: &str) -> Option<(SpanContext, bool)> {
     Some((context, flags? & 1 == 1))
 }
 
-/// The properties and, as the last one, the span that continues.
+/// The properties without a `traceparent` and, as the last one, the span that continues.
 fn marked_properties(properties: &ApplicationProperties<'_>, span: SpanContext) -> Vec<u8> {
     let text = format!("00-{:032x}-{:016x}-01", span.trace_id, span.span_id);
-    let mut bytes = Vec::new();
-    properties.write_to(&mut bytes);
+    let is_mark = |it: &ApplicationProperty<'_>| {
+        matches!(it, ApplicationProperty::UserProperty(TRACE_PARENT, _))
+    };
     let mark = ApplicationProperty::UserProperty(TRACE_PARENT, &text);
-    // A text of 55 bytes is not too long.
-    bytes.extend(ApplicationProperties::build([mark]).unwrap_or_default());
-    bytes
+    let others = properties.iter().filter(|it| !is_mark(it));
+    // What was read is not too long, nor is a text of 55 bytes.
+    ApplicationProperties::build(others.chain([mark])).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -407,5 +408,19 @@ mod tests {
         assert_eq!(after.iter().count(), 3);
         assert_eq!(belonging(&after), Belonging::To(span));
         assert_eq!(belonging(&before), Belonging::None);
+        let before = ApplicationProperties::build([
+            ApplicationProperty::UserProperty("traceparent", "garbage"),
+            ApplicationProperty::UserProperty("a", "b"),
+        ])
+        .expect("short");
+        let before = ApplicationProperties::from_encoded(&before).expect("good");
+        let bytes = marked_properties(&before, span);
+        let after = ApplicationProperties::from_encoded(&bytes).expect("good");
+        assert_eq!(
+            after.iter().count(),
+            2,
+            "one that cannot be read is replaced"
+        );
+        assert_eq!(belonging(&after), Belonging::To(span));
     }
 }

@@ -303,7 +303,9 @@ impl Overlay {
                 Message::Hello { sequence, rtt_us },
             ) => {
                 if let (Some(peer), Some(rtt_us)) = (self.peer_mut(slot), rtt_us) {
-                    peer.rtt_us = Some(rtt_us.min(MAXIMUM_RTT_US));
+                    let rtt_us = rtt_us.min(MAXIMUM_RTT_US);
+                    peer.rtt_us = Some(rtt_us);
+                    self.counters.round_trips.add(rtt_us);
                 }
                 self.write_message(slot, id, &Message::HelloReply { sequence });
             }

@@ -16,7 +16,7 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 
-use self::ages::Ages;
+pub(super) use self::ages::Ages;
 pub use self::tally::{Tally, Waiting};
 use super::{MatchedIdentifiers, Message};
 use crate::time::Instant;
@@ -333,6 +333,11 @@ impl Outbound {
     pub fn note_time(&mut self, now: Instant) {
         self.ages
             .note(now, self.front_sequence(), self.next_sequence);
+    }
+
+    /// The queue is one whose times were noted elsewhere.
+    pub(super) fn set_ages(&mut self, ages: Ages) {
+        self.ages = ages;
     }
 
     /// Since when the first message of the queue has waited here, as far as times were noted: not later than that.

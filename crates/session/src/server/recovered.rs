@@ -10,8 +10,9 @@ use thicket_mqtt::{PacketId, Qos};
 
 use super::{
     Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, MessageId, Outbound,
-    PlainAppend, Redelivery,
+    PlainAppend, Redelivery, outbound::Ages,
 };
+use crate::time::Instant;
 
 /// A message the session holds.
 #[derive(Debug)]
@@ -170,9 +171,18 @@ pub struct RecoveredSession {
     inbound_generation: u32,
     next_sequence: u64,
     next_packet_id: Option<PacketId>,
+    ages: Ages,
 }
 
 impl RecoveredSession {
+    /// The message that follows is accepted now; for [`Outbound::waiting_since`]. Without it nobody knows since when messages wait.
+    pub fn note_time(&mut self, now: Instant) {
+        let next = self.next_sequence.max(1);
+        let first = self.entries.slots.front();
+        let first = first.map_or(next, |(sequence, _)| *sequence);
+        self.ages.note(now, first, next);
+    }
+
     /// The session accepted `message`.
     pub fn handle_append(&mut self, append: &Append<'_>, message: &Rc<Message>) {
         self.next_sequence = self.next_sequence.max(append.sequence + 1);
@@ -345,6 +355,7 @@ impl RecoveredSession {
         let next_sequence = self.next_sequence.max(1);
         let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
         outbound.restore_stored(in_flight, queue, next_sequence);
+        outbound.set_ages(self.ages);
         if let Some(next) = self.next_packet_id {
             outbound.set_next_packet_id(next);
         }
@@ -529,6 +540,24 @@ mod tests {
             session.handle_append(&append(sequence, None), &message(b"x"));
         }
         assert!(!restored(session).2);
+    }
+
+    #[test]
+    fn a_restored_queue_has_waited_since_its_messages_were_accepted() {
+        let at = |seconds: u64| Instant::from_millis(seconds * 1000);
+        let mut session = RecoveredSession::default();
+        for sequence in 1..=3 {
+            session.note_time(at(10 * sequence));
+            session.handle_append(&append(sequence, None), &message(b"x"));
+        }
+        session.handle_dropped(1);
+        let limits = OutboundLimits {
+            messages: 10,
+            bytes: 1000,
+        };
+        let mut outbound = Outbound::new(limits, true);
+        session.restore(&mut outbound, &mut Inbound::default());
+        assert_eq!(outbound.waiting_since(), Some(at(20)));
     }
 
     #[test]

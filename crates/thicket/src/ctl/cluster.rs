@@ -102,6 +102,7 @@ fn table(clients: &[ClientEntry], width: Width) -> String {
         vec![
             session.client_id.clone(),
             session.user_name.clone().unwrap_or_else(nothing),
+            it.topic_prefix.clone().unwrap_or_else(nothing),
             it.node.clone(),
             session.peer.clone().unwrap_or_else(|| "away".to_owned()),
             session.subscriptions.to_string(),
@@ -117,6 +118,7 @@ fn table(clients: &[ClientEntry], width: Width) -> String {
     let head = [
         "CLIENT",
         "USER",
+        "PREFIX",
         "NODE",
         "ADDRESS",
         "SUBSCRIPTIONS",
@@ -126,7 +128,7 @@ fn table(clients: &[ClientEntry], width: Width) -> String {
         "OLDEST",
         "DROPPED",
     ];
-    let details = ["SUBSCRIPTIONS", "QUEUED", "DROPPED"];
+    let details = ["PREFIX", "SUBSCRIPTIONS", "QUEUED", "DROPPED"];
     render_columns(&head, &details, &rows, width)
 }
 

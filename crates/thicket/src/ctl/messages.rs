@@ -16,6 +16,9 @@ use super::report;
 use super::view::nothing;
 use crate::api::Api;
 
+/// Longest body of a request; a payload that is not UTF-8 takes a third more there.
+const MOST_BYTES: usize = 2 * 1024 * 1024;
+
 /// Arguments of `thicket ctl publish`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Publish {
@@ -75,6 +78,11 @@ pub fn publish(api: &Api, wanted: &Publish, is_json: bool) -> anyhow::Result<()>
             std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
         }
     };
+    anyhow::ensure!(
+        payload.len() <= MOST_BYTES,
+        "the payload has {} bytes: expected at most 2 MB ({MOST_BYTES} bytes); publish a longer one with `thicket pub`",
+        payload.len()
+    );
     let mut body = MessageBody {
         topic: wanted.topic.clone(),
         qos: wanted.qos,

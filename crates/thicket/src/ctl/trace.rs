@@ -44,14 +44,26 @@ pub fn run(arguments: &Ctl, wanted: &Trace) -> anyhow::Result<()> {
         client_id: wanted.client_id.clone(),
         topic: wanted.topic.clone(),
     };
-    let watched = watch(arguments, &request)?;
+    let mut watched = watch(arguments, &request)?;
+    let is_named = watched.len() > 1;
     let end = Instant::now() + Duration::from_secs(wanted.seconds);
     let mut left = wanted.count;
     while left > 0 && Instant::now() < end && signals.pending().next().is_none() {
         std::thread::sleep(PAUSE);
-        for node in &watched {
-            let names = watched.len() > 1;
-            left -= show(node, names, arguments.json, left)?;
+        let mut failed = Vec::new();
+        for (index, node) in watched.iter().enumerate() {
+            match show(node, is_named, arguments.json, left) {
+                Ok(shown) => left -= shown,
+                Err(error) => failed.push((index, error)),
+            }
+        }
+        // One that ends or is cut off is what others may be watched for.
+        for (index, error) in failed.into_iter().rev() {
+            if watched.len() == 1 {
+                return Err(error);
+            }
+            let Watched { name, .. } = watched.remove(index);
+            eprintln!("thicket: packets of {name} are no longer shown: {error:#}");
         }
     }
     for node in &watched {

@@ -19,11 +19,14 @@ use thicket_session::time::WallClock;
 /// Which columns of a table are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// Those with which it fits a terminal of 100 columns, unless names are long.
+    /// Those with which it fits a terminal of 100 columns, unless names are long; those of more than 64 characters are cut.
     Terminal,
     /// All.
     All,
 }
+
+/// Characters of a cell that are printed where the table must fit a terminal.
+const LONGEST_CELL: usize = 64;
 
 /// The text of a table; `details`: the columns that are left out where it must fit a terminal. Which they are depends on nothing else, so that scripts
 /// find the same columns everywhere.
@@ -36,7 +39,11 @@ pub fn render_columns(
     let is_shown = |index: &usize| width == Width::All || !details.contains(&head[*index]);
     let shown: Vec<usize> = (0..head.len()).filter(is_shown).collect();
     let head: Vec<&str> = shown.iter().map(|index| head[*index]).collect();
-    let cells = |row: &Vec<String>| shown.iter().map(|index| row[*index].clone()).collect();
+    let cell = |text: &String| match text.char_indices().nth(LONGEST_CELL) {
+        Some((at, _)) if width == Width::Terminal => format!("{}...", &text[..at]),
+        Some(_) | None => text.clone(),
+    };
+    let cells = |row: &Vec<String>| shown.iter().map(|index| cell(&row[*index])).collect();
     render(&head, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
@@ -94,15 +101,12 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
 
 /// Settings that must be the same on all nodes and are not.
 pub fn disagreements(nodes: &[NodeEntry]) -> String {
-    let each = nodes.iter().flat_map(|node| {
-        let words = node.disagreements.iter();
-        words.map(|words| format!("\n{}: {words}", node.name))
-    });
-    let lines: String = each.collect();
+    let lines = NodeEntry::disagreements_of(nodes);
     if lines.is_empty() {
-        return lines;
+        return String::new();
     }
-    format!("\nsettings that must be the same on all nodes:{lines}\n")
+    let lines = lines.join("\n");
+    format!("\nsettings that must be the same on all nodes, and names that must not:\n{lines}\n")
 }
 
 fn is(node: &NodeEntry, what: fn(&NodeStateEntry) -> bool) -> bool {
@@ -588,7 +592,11 @@ pub fn nothing() -> String {
     "-".to_owned()
 }
 
+/// Below one millisecond, which is the resolution of a single measurement, nothing is known until there are several.
 fn milliseconds(us: u64) -> String {
+    if us == 0 {
+        return "<1 ms".to_owned();
+    }
     format!("{}.{:03} ms", us / 1000, us % 1000)
 }
 
@@ -626,6 +634,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_cell_is_cut_unless_all_is_asked_for() {
+        let long = "x".repeat(500);
+        let rows = [vec![long.clone(), "1".to_owned()]];
+        let table = |width| render_columns(&["CLIENT", "NODE"], &[], &rows, width);
+        let cut = table(Width::Terminal);
+        assert!(cut.contains(&format!("{}...", "x".repeat(64))), "{cut}");
+        assert!(!cut.contains(&"x".repeat(65)), "{cut}");
+        assert!(table(Width::All).contains(&long));
+    }
+
+    #[test]
     fn a_rate_that_is_known_roughly_is_rounded() {
         for (rate, expected) in [
             (0.064, "~0.1"),
@@ -658,6 +677,20 @@ mod tests {
             site: None,
             disagreements: Vec::new(),
         };
+        let namesake = NodeEntry {
+            id: "00fe".into(),
+            disagreements: vec!["routing = \"topic\" there".into()],
+            ..node.clone()
+        };
+        let lines = disagreements(&[node.clone(), namesake]);
+        for line in [
+            "node-2 (00ff): another node has the same name",
+            "node-2 (00fe): another node has the same name",
+            "node-2 (00fe): routing = \"topic\" there",
+        ] {
+            assert!(lines.contains(line), "{lines}");
+        }
+        assert_eq!(disagreements(std::slice::from_ref(&node)), "");
         let now = Duration::from_secs(1_000_000);
         let away = NodeEntry {
             reachable: false,

@@ -197,6 +197,7 @@ impl Draft {
         self.take_rights();
         let nobody_is_named = self.close_to_strangers();
         self.leave_out_useless_bridges();
+        self.ask_for_users_of_bridges();
         for listener in &mut self.listeners {
             choose_transport(listener);
         }
@@ -300,6 +301,23 @@ impl Draft {
         }
         if let Some(path) = chosen {
             self.set("acl", path);
+        }
+    }
+
+    /// A bridge of Mosquitto belongs to its broker; ours is a client of its node.
+    fn ask_for_users_of_bridges(&mut self) {
+        let is_closed = |table: &Table| {
+            table.get("allow_anonymous").and_then(Value::as_bool) == Some(false)
+                || table.contains_key("users")
+        };
+        if !is_closed(&self.node) && !self.listeners.iter().any(is_closed) {
+            return;
+        }
+        for bridge in &self.bridges {
+            if !bridge.settings.contains_key("local_user") {
+                let why = "a bridge is a client of its own node, which refuses clients without a user name: set `local_user` and `local_password_file`";
+                self.remarks.push((bridge.line.clone(), why.to_owned()));
+            }
         }
     }
 

@@ -67,6 +67,7 @@ impl Cluster {
                 .spawn()
                 .with_context(|| format!("cannot start {}", member.name))?;
             let api = Api::new(member.http.to_string());
+            let api = api.with_credentials(&arguments.credentials);
             cluster.processes.push(Process {
                 member: member.clone(),
                 child,
@@ -85,10 +86,16 @@ impl Cluster {
     }
 
     /// Whether every node lets clients in and sees all of this cluster.
-    pub fn is_complete(&self) -> bool {
-        self.processes.iter().all(|process| {
-            process.api.text("/v1/health/ready").is_ok() && process.sees() >= self.size
-        })
+    ///
+    /// # Errors
+    /// A node that is ready does not say what it sees: its API has users.
+    pub fn is_complete(&self) -> anyhow::Result<bool> {
+        for process in &self.processes {
+            if process.api.text("/v1/health/ready").is_err() || process.sees()? < self.size {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A node whose process ended.
@@ -157,7 +164,7 @@ impl Cluster {
                 address.to_string(),
                 http.to_string(),
                 process.child.id().to_string(),
-                crate::counted(process.sees(), "node"),
+                crate::counted(process.sees().unwrap_or(0), "node"),
             ]
         };
         self.processes.iter().map(row).collect()
@@ -193,12 +200,10 @@ impl Drop for Cluster {
 
 impl Process {
     /// Nodes this one reaches, itself included.
-    fn sees(&self) -> usize {
-        let nodes: Vec<NodeEntry> = self.api.ask("/v1/nodes").unwrap_or_default();
-        nodes
-            .iter()
-            .filter(|node| node.is_self || node.reachable)
-            .count()
+    fn sees(&self) -> anyhow::Result<usize> {
+        let nodes: Vec<NodeEntry> = self.api.ask("/v1/nodes")?;
+        let seen = nodes.iter().filter(|node| node.is_self || node.reachable);
+        Ok(seen.count())
     }
 }
 

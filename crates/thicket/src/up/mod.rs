@@ -20,6 +20,8 @@ use thicket_broker::LogLevel;
 
 use cluster::{Cluster, Member};
 
+use crate::api::Credentials;
+
 /// Time for the nodes to find each other; on an idle machine it takes a fraction of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
@@ -67,6 +69,8 @@ pub struct Up {
     /// Port of the first node's listener for placements; the others follow [default: none]
     #[arg(long)]
     placement_port: Option<u16>,
+    #[command(flatten)]
+    credentials: Credentials,
     /// Flags of `thicket broker` for every node, such as `-- --redirect topics --rebalance on --backups 2`
     #[arg(last = true, value_name = "FLAG OF A NODE")]
     node_flags: Vec<OsString>,
@@ -199,7 +203,7 @@ fn check_free(address: SocketAddr, member: &Member, flag: &str) -> anyhow::Resul
 /// `false`: a signal came first.
 fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::Result<bool> {
     let deadline = Instant::now() + PATIENCE;
-    while !cluster.is_complete() {
+    while !cluster.is_complete()? {
         if signals.pending().next().is_some() {
             return Ok(false);
         }

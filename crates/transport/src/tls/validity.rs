@@ -42,6 +42,13 @@ impl Validity {
         self.not_after - now
     }
 
+    /// Days until it is valid, a part of one as a whole one; 0: it has been. `now`: since 1970.
+    #[must_use]
+    pub fn days_to_wait(&self, now: Duration) -> i64 {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        -(now - self.not_before).div_euclid(24 * 3600).min(0)
+    }
+
     fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -92,5 +99,10 @@ mod tests {
             let now = u64::try_from(1_893_456_000 - left).expect("after 1970");
             assert_eq!(validity.seconds_left(at(now)), left);
         }
+        assert_eq!(validity.days_to_wait(at(1_609_459_200 - 86_401)), 2);
+        assert_eq!(validity.days_to_wait(at(1_609_459_200 - 86_400)), 1);
+        assert_eq!(validity.days_to_wait(at(1_609_459_200 - 1)), 1);
+        assert_eq!(validity.days_to_wait(at(1_609_459_200)), 0);
+        assert_eq!(validity.days_to_wait(at(1_893_456_000)), 0);
     }
 }

@@ -88,6 +88,7 @@ impl Reading {
             taken.note(message);
         }
         let message = known.unwrap_or_else(|| Rc::clone(placeholder));
+        backup.held.note_time(now.instant);
         backup.held.handle_plain_append(append, message);
         if !has_come {
             let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
@@ -472,6 +473,7 @@ impl Sources {
                     session.taken.note(message);
                 }
                 let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
+                backup.held.note_time(now.instant);
                 backup.held.handle_append(append, &message);
                 if let (Some(id), true) = (append.reference, !message.has_topic()) {
                     let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;

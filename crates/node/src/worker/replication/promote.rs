@@ -300,6 +300,7 @@ impl Session {
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut self.outbound, &mut self.inbound);
+        self.outbound.note_time(now.instant);
         self.taken.continue_generations();
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.

@@ -10,8 +10,8 @@ const MARKS: usize = 32;
 const BETWEEN_MARKS: Duration = Duration::from_secs(1);
 
 /// When messages began to wait.
-#[derive(Debug)]
-pub(super) struct Ages {
+#[derive(Debug, Default)]
+pub(in crate::server) struct Ages {
     /// A message that was the next one, and the time. Both rise.
     marks: Vec<(u64, Instant)>,
 }
