@@ -30,8 +30,12 @@ class Conventions(unittest.TestCase):
         tokens = authority.path / "tokens"
         tokens.write_text(made.stdout)
         tokens.chmod(0o600)
-        arguments = ("--listen", f"tls://127.0.0.1:{free_port()}", "--tls-certificate", certificate, "--tls-key", key)
-        node = Node("node", (), (*arguments, "--http-tokens", str(tokens)))
+        ports = set()
+        while len(ports) < 3:
+            ports.add(free_port())
+        tls, *ports = ports
+        arguments = ("--listen", f"tls://127.0.0.1:{tls}", "--tls-certificate", certificate, "--tls-key", key)
+        node = Node("node", (), (*arguments, "--http-tokens", str(tokens)), ports=ports)
         self.addCleanup(node.log.close)
         self.addCleanup(node.stop)
         self.assertTrue(node.wait_until_ready(1), node.log_from(0))
