@@ -183,7 +183,7 @@ impl Run {
 
     /// A node where nothing is left may be stopped and started again, as for an upgrade; else the drain is undone.
     fn end_drain(&mut self, node: usize) {
-        let Some(drain) = self.drain.take() else {
+        let Some(drain) = self.drain.take_if(|drain| drain.node == node) else {
             return;
         };
         if drain.is_done && !self.world.net.is_paused(node) && self.random.chance(1, 2) {
