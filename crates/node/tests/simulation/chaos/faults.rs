@@ -58,7 +58,7 @@ impl Run {
         let millis = self.random.between(from, to);
         let is_free = match self.faults.len() {
             0 => self.is_settled() && self.world.is_covered(),
-            count => count < self.plan.overlap,
+            count => count < self.plan.overlap && self.may_overlap(fault),
         };
         let is_second_drain = fault == Fault::Drain && self.drain.is_some();
         if !is_free || is_second_drain || self.world.nodes[node].machines.is_none() {
@@ -129,6 +129,14 @@ impl Run {
         }
         self.faults.push((until, cure));
         Ok(())
+    }
+
+    /// With fewer backups than faults at a time, one of these is that a node is drained, and no fault.
+    fn may_overlap(&self, fault: Fault) -> bool {
+        let is_drain = |(_, cure): &(u64, Cure)| matches!(cure, Cure::EndDrain(_));
+        self.plan.backups as usize >= self.plan.overlap
+            || fault == Fault::Drain
+            || self.faults.iter().all(is_drain)
     }
 
     /// Parts a node from one other, or from all.
