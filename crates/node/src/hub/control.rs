@@ -45,12 +45,10 @@ pub(super) enum Message<'a> {
     },
     /// To the registrar: that was all, by this view.
     RegisterEnd { round: u64, view: u64 },
-    /// To the registrar: there is no session here. `ends_claim`: and it is not wanted any more, if it was claimed. `has_ended`: the session has ended,
-    /// so earlier branches of it end too.
+    /// To the registrar: there is no session here.
     Release {
         client_id: &'a str,
-        ends_claim: bool,
-        has_ended: bool,
+        release: Released,
     },
     /// To the registrar: the session is here now.
     Owned { client_id: &'a str, epoch: Epoch },
@@ -190,17 +188,47 @@ pub(super) enum FetchAnswer<'a> {
     Elsewhere,
 }
 
-/// A client identifier that a node has, or is about to have.
+/// Why a node has no session of a client identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Released {
+    /// It has left or expired here, or was never here.
+    Gone,
+    /// The same, and it is not wanted any more, if it was claimed.
+    Unclaimed,
+    /// The session has ended, so earlier branches of it end too.
+    Ended,
+}
+
+/// A client identifier that a node registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Registration<'a> {
     pub client_id: &'a str,
     pub epoch: Epoch,
+    pub state: Registrable,
+}
+
+/// What is registered of a client identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Registrable {
+    /// The session is here, its client is not connected.
+    Waiting,
     /// Granted, and still being fetched or opened: others wait until that is done.
-    pub is_claim: bool,
-    /// Its client is connected.
-    pub is_connected: bool,
+    Claimed,
+    /// The session is here, and so is its client.
+    Connected,
     /// It is not here, nor anywhere else: sessions up to this epoch have ended.
-    pub has_ended: bool,
+    Ended,
+}
+
+impl Registrable {
+    /// Of a session that is here.
+    pub const fn here(is_connected: bool) -> Self {
+        if is_connected {
+            Self::Connected
+        } else {
+            Self::Waiting
+        }
+    }
 }
 
 /// A retained message with where it came from: its record has its number there.

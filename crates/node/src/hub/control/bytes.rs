@@ -5,8 +5,8 @@ use thicket_placement::MoveReason;
 use thicket_session::server::Epoch;
 
 use super::{
-    FetchAnswer, Grant, Message, Part, PlacementOrder, RefusedNumbers, Registration,
-    RetainedRecord,
+    FetchAnswer, Grant, Message, Part, PlacementOrder, RefusedNumbers, Registrable, Registration,
+    Released, RetainedRecord,
     habits::{put_habits, read_habits},
     load::{put_state, put_topics, read_state, read_topics},
     placements::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
@@ -114,11 +114,12 @@ impl Message<'_> {
                 for session in sessions {
                     put_bytes(&mut out, session.client_id.as_bytes());
                     put_u64(&mut out, session.epoch.bits());
-                    out.push(
-                        u8::from(session.is_claim)
-                            | u8::from(session.is_connected) << 1
-                            | u8::from(session.has_ended) << 2,
-                    );
+                    out.push(match session.state {
+                        Registrable::Waiting => 0,
+                        Registrable::Claimed => 1,
+                        Registrable::Connected => 2,
+                        Registrable::Ended => 4,
+                    });
                 }
                 kind::REGISTER
             }
@@ -127,13 +128,13 @@ impl Message<'_> {
                 put_u64(&mut out, *view);
                 kind::REGISTER_END
             }
-            Self::Release {
-                client_id,
-                ends_claim,
-                has_ended,
-            } => {
+            Self::Release { client_id, release } => {
                 put_bytes(&mut out, client_id.as_bytes());
-                out.push(u8::from(*ends_claim) | u8::from(*has_ended) << 1);
+                out.push(match release {
+                    Released::Gone => 0,
+                    Released::Unclaimed => 1,
+                    Released::Ended => 2,
+                });
                 kind::RELEASE
             }
             Self::Owned { client_id, epoch } => {
@@ -388,15 +389,15 @@ impl<'a> Message<'a> {
                 round: reader.u64()?,
                 view: reader.u64()?,
             },
-            kind::RELEASE => {
-                let client_id = reader.text()?;
-                let flags = reader.u8().filter(|flags| *flags < 4)?;
-                Self::Release {
-                    client_id,
-                    ends_claim: flags & 1 != 0,
-                    has_ended: flags & 2 != 0,
-                }
-            }
+            kind::RELEASE => Self::Release {
+                client_id: reader.text()?,
+                release: match reader.u8()? {
+                    0 => Released::Gone,
+                    1 => Released::Unclaimed,
+                    2 => Released::Ended,
+                    _ => return None,
+                },
+            },
             kind::OWNED => Self::Owned {
                 client_id: reader.text()?,
                 epoch: reader.epoch()?,
@@ -625,13 +626,17 @@ impl<'a> Reader<'a> {
 
     fn registration(&mut self) -> Option<Registration<'a>> {
         let (client_id, epoch) = (self.text()?, self.epoch()?);
-        let flags = self.u8().filter(|flags| *flags < 8)?;
+        let state = match self.u8()? {
+            0 => Registrable::Waiting,
+            1 => Registrable::Claimed,
+            2 => Registrable::Connected,
+            4 => Registrable::Ended,
+            _ => return None,
+        };
         Some(Registration {
             client_id,
             epoch,
-            is_claim: flags & 1 != 0,
-            is_connected: flags & 2 != 0,
-            has_ended: flags & 4 != 0,
+            state,
         })
     }
 

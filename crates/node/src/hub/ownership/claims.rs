@@ -24,7 +24,7 @@ use crate::{
     EventLevel, Now, WorkerId,
     hub::{
         context::Context,
-        control::{Grant, Message},
+        control::{Grant, Message, Released},
         directory::Entry,
     },
     messages::{Claim, ClaimGrant, Merge, Purpose, Terms, ToWorker},
@@ -445,7 +445,7 @@ impl Ownership {
             }
             None => {
                 cx.directory.entries.remove(client_id);
-                self.report_gone(cx, now, client_id, true);
+                self.report_release(cx, now, client_id, Released::Unclaimed);
             }
         }
         self.advance_claim(cx, now, client_id);

@@ -4,10 +4,12 @@
 //! one furthest ahead. So of two claims on two sides of a partition the later one has the higher number, unless they are closer than a message takes
 //! from node to node, than clocks drift apart while the partition lasts, or than a clock was suspended.
 
+use thicket_overlay::Incarnation;
+
 use crate::Now;
 
-/// The latest time that is believed, in milliseconds since 1970: the year 2527.
-const LAST_MS: u64 = 1 << 44;
+/// The latest time that is believed, in milliseconds since 1970. Incarnations are such times too.
+const LAST_MS: u64 = Incarnation::MAXIMUM.0;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

@@ -51,12 +51,8 @@ impl Ended {
 
     /// How many are remembered.
     pub fn report(&self) -> Remembered {
-        let report = Remembered::new("sessions that ended", self.epochs.len(), ENDED);
-        let bytes = 2 * self.bytes as u64;
-        Remembered {
-            bytes: Some(bytes),
-            ..report
-        }
+        // Each identifier is in both collections.
+        Remembered::new("sessions that ended", self.epochs.len(), ENDED).with_bytes(2 * self.bytes)
     }
 
     pub fn note(&mut self, client_id: &str, epoch: Epoch) {

@@ -14,7 +14,7 @@ use crate::{
     Now, WorkerId,
     hub::{
         context::Context,
-        control::{FetchAnswer, Message, PART_BYTES, Part},
+        control::{FetchAnswer, Message, PART_BYTES, Part, Released},
     },
     messages::{Fetched, Merge, Purpose, ToWorker},
     queue,
@@ -497,7 +497,7 @@ impl Ownership {
             return;
         }
         let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
-            self.report_gone(cx, now, client_id, false);
+            self.report_release(cx, now, client_id, Released::Gone);
             return;
         };
         // The client may be about to come back already: then this is about what was here before, and the registrar is informed how that ends.

@@ -27,7 +27,7 @@ use crate::{
     Now,
     hub::{
         context::Context,
-        control::{Grant, Message, Registration},
+        control::{Grant, Message, Registrable, Registration, Released},
     },
 };
 
@@ -40,8 +40,9 @@ struct Rank {
 
 impl Rank {
     const fn new(node: NodeId, registration: Registration<'_>) -> Self {
+        let is_connected = matches!(registration.state, Registrable::Connected);
         Self {
-            precedence: registration.epoch.precedence(registration.is_connected),
+            precedence: registration.epoch.precedence(is_connected),
             node,
         }
     }
@@ -132,11 +133,7 @@ impl Ownership {
                     self.registrar.forget(from);
                 }
                 for registration in sessions {
-                    if registration.has_ended {
-                        self.end_branches(cx, now, registration.client_id, registration.epoch);
-                    } else {
-                        self.register(cx, now, from, *registration);
-                    }
+                    self.register(cx, now, from, *registration);
                 }
             }
             Message::RegisterEnd { round, view } => {
@@ -145,13 +142,9 @@ impl Ownership {
                     self.grant_waiting(cx, now);
                 }
             }
-            Message::Release {
-                client_id,
-                ends_claim,
-                has_ended,
-            } => {
-                self.release(cx, now, from, client_id, has_ended);
-                if ends_claim {
+            Message::Release { client_id, release } => {
+                self.release(cx, now, from, client_id, release);
+                if release == Released::Unclaimed {
                     self.unclaim(cx, now, from, client_id);
                 }
             }
@@ -230,9 +223,11 @@ impl Ownership {
         let Registration {
             client_id,
             epoch,
-            is_claim,
-            ..
+            state,
         } = registration;
+        if state == Registrable::Ended {
+            return self.end_branches(cx, now, client_id, epoch);
+        }
         let known = self
             .registrar
             .known
@@ -240,7 +235,7 @@ impl Ownership {
             .or_default();
         known.epoch = known.epoch.max(epoch);
         known.rivals.remove(&from);
-        if is_claim {
+        if state == Registrable::Claimed {
             known.claimed_by.get_or_insert(from);
             return;
         }
@@ -320,10 +315,8 @@ impl Ownership {
         let registration = Registration {
             client_id,
             epoch,
-            is_claim: false,
             // No client has connected to a promoted backup. One that merges a branch stays.
-            is_connected: keeps_client || epoch.is_claim(),
-            has_ended: false,
+            state: Registrable::here(keeps_client || epoch.is_claim()),
         };
         self.register(cx, now, from, registration);
         if ends_claim {
@@ -349,7 +342,7 @@ impl Ownership {
         now: Now,
         from: NodeId,
         client_id: &str,
-        has_ended: bool,
+        release: Released,
     ) {
         let may_be_elsewhere = cx.members.len() > cx.up.len() + 1 || !self.is_whole(cx);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
@@ -357,7 +350,7 @@ impl Ownership {
         };
         let was_evicted = known.rivals.remove(&from).is_some();
         let primary = known.primary.filter(|primary| primary.node == from);
-        if let Some(primary) = primary.filter(|_| has_ended) {
+        if let Some(primary) = primary.filter(|_| release == Released::Ended) {
             known.primary = None;
             if may_be_elsewhere || !known.rivals.is_empty() {
                 self.end_branches(cx, now, client_id, primary.epoch());

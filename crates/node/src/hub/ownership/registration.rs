@@ -10,7 +10,7 @@ use crate::{
     Now, WorkerId,
     hub::{
         context::Context,
-        control::{Message, Registration},
+        control::{Message, Registrable, Registration, Released},
         directory::Entry,
     },
     messages::SessionState,
@@ -53,19 +53,19 @@ impl Ownership {
             SessionState::Contested => {
                 self.send_to_registrar(cx, now, client_id, &Message::Contested { client_id });
             }
-            SessionState::Ended => self.session_ended(cx, now, from, client_id, true),
-            SessionState::Gone => self.session_ended(cx, now, from, client_id, false),
+            SessionState::Ended => self.session_left(cx, now, from, client_id, Released::Ended),
+            SessionState::Gone => self.session_left(cx, now, from, client_id, Released::Gone),
         }
     }
 
-    /// There is no session here any more. `has_ended`: nor an earlier branch of it anywhere.
-    fn session_ended(
+    /// There is no session here any more.
+    fn session_left(
         &mut self,
         cx: &mut Context,
         now: Now,
         from: WorkerId,
         client_id: &Arc<str>,
-        has_ended: bool,
+        release: Released,
     ) {
         let is_opening = self.is_opening(client_id);
         let Some(entry) = cx.directory.entries.get_mut(client_id) else {
@@ -83,28 +83,19 @@ impl Ownership {
         // A connection on its way there opens another one.
         if !is_opening {
             cx.directory.entries.remove(client_id);
-            let release = Message::Release {
-                client_id,
-                ends_claim: false,
-                has_ended,
-            };
-            self.send_to_registrar(cx, now, client_id, &release);
+            self.report_release(cx, now, client_id, release);
         }
     }
 
-    /// Informs the registrar that there is no session here. `ends_claim`: and none is wanted any more.
-    pub(super) fn report_gone(
+    /// Informs the registrar that there is no session here.
+    pub(super) fn report_release(
         &mut self,
         cx: &mut Context,
         now: Now,
         client_id: &str,
-        ends_claim: bool,
+        release: Released,
     ) {
-        let release = Message::Release {
-            client_id,
-            ends_claim,
-            has_ended: false,
-        };
+        let release = Message::Release { client_id, release };
         self.send_to_registrar(cx, now, client_id, &release);
     }
 
@@ -169,26 +160,24 @@ impl Ownership {
             // Sessions of a node that is down are about to be promoted here: until then this node must not report that this was all.
             return;
         }
-        let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();
+        let mut sessions: BTreeMap<Arc<str>, (Epoch, Registrable)> = BTreeMap::new();
         for (client_id, entry) in &cx.directory.entries {
             if self.registrar_of(cx, client_id) == node {
-                let of = (entry.epoch, false, entry.is_connected);
-                sessions.insert(Arc::clone(client_id), of);
+                let state = Registrable::here(entry.is_connected);
+                sessions.insert(Arc::clone(client_id), (entry.epoch, state));
             }
         }
         for (client_id, epoch) in self.claims.granted() {
             if self.registrar_of(cx, client_id) == node {
-                sessions.insert(Arc::clone(client_id), (epoch, true, false));
+                sessions.insert(Arc::clone(client_id), (epoch, Registrable::Claimed));
             }
         }
         let sessions = sessions.iter().map(|(client_id, session)| {
-            let (epoch, is_claim, is_connected) = *session;
+            let (epoch, state) = *session;
             Registration {
                 client_id,
                 epoch,
-                is_claim,
-                is_connected,
-                has_ended: false,
+                state,
             }
         });
         let ended = self.registrar.ended.iter();
@@ -200,9 +189,7 @@ impl Ownership {
         let ended = ended.iter().map(|(client_id, epoch)| Registration {
             client_id,
             epoch: *epoch,
-            is_claim: false,
-            is_connected: false,
-            has_ended: true,
+            state: Registrable::Ended,
         });
         let registrations = sessions.chain(ended);
         let view = cx.directory.view;

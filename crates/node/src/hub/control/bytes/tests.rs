@@ -24,13 +24,11 @@ fn refused() -> RefusedNumbers {
     }
 }
 
-fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
+const fn registration(client_id: &str, epoch: u64, state: Registrable) -> Registration<'_> {
     Registration {
         client_id,
         epoch: Epoch::from_bits(epoch),
-        is_claim: epoch == 1,
-        is_connected: epoch == 2,
-        has_ended: epoch == 3,
+        state,
     }
 }
 
@@ -139,18 +137,25 @@ fn messages() -> Vec<Message<'static>> {
         Message::Register {
             round: 4,
             is_first: true,
-            sessions: (1..4).map(|epoch| registration("a", epoch)).collect(),
+            sessions: vec![
+                registration("a", 1, Registrable::Claimed),
+                registration("a", 2, Registrable::Connected),
+                registration("a", 3, Registrable::Ended),
+                registration("a", 4, Registrable::Waiting),
+            ],
         },
         Message::RegisterEnd { round: 4, view: 5 },
         Message::Release {
             client_id: "c",
-            ends_claim: false,
-            has_ended: true,
+            release: Released::Ended,
         },
         Message::Release {
             client_id: "c",
-            ends_claim: true,
-            has_ended: false,
+            release: Released::Unclaimed,
+        },
+        Message::Release {
+            client_id: "c",
+            release: Released::Gone,
         },
         Message::Owned {
             client_id: "c",
