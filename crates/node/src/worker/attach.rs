@@ -421,8 +421,12 @@ impl Session {
 
     /// Whether its client has been away from this node for so long that the session ends.
     pub(super) fn has_expired(&self, now: Instant) -> bool {
-        let over_at = self.disconnected_at.zip(self.waits_for());
-        self.is_persistent() && over_at.is_some_and(|(since, waits_for)| since + waits_for <= now)
+        self.is_persistent() && self.expires_at().is_some_and(|at| at <= now)
+    }
+
+    /// When the session ends if its client stays away; `None`: it is connected, or the session waits for ever.
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        Some(self.disconnected_at? + self.waits_for()?)
     }
 
     /// How long the session waits for its client; `None`: for ever.

@@ -261,10 +261,9 @@ impl Worker {
         let Some(session) = self.cx.sessions.get_same(key, serial) else {
             return;
         };
-        let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) else {
+        let Some(due) = session.expires_at() else {
             return;
         };
-        let due = since + waits_for;
         if session.role.is_frozen() {
             // It is moving to another node, which continues the count from there.
         } else if due <= now.instant {

@@ -12,9 +12,9 @@ pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
         return;
     };
     let serial = session.serial;
-    if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
+    if let Some(due) = session.expires_at() {
         cx.timers.set(
-            (since + waits_for).max(now.instant),
+            due.max(now.instant),
             Timer::SessionExpiry {
                 session: key,
                 serial,

@@ -16,7 +16,10 @@ use super::{
     forward::forward_to_group,
     replication::wait_for_backups,
     state::{
-        debts::Debt, interests::GroupRoute, outgoing::Outgoing, replica::backup::SUCCESSION,
+        debts::Debt,
+        interests::GroupRoute,
+        outgoing::{Outgoing, publish_again},
+        replica::backup::SUCCESSION,
         timers::Timer,
     },
 };
@@ -158,12 +161,7 @@ impl Groups {
     /// Another member of a group gets a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
     fn choose_again(&mut self, cx: &mut Context, now: Now, chosen: Unassigned) {
         let message = Rc::clone(&chosen.message);
-        let publish = Publish {
-            qos: message.qos(),
-            message_expiry_interval: message.expiry_left(now.instant),
-            properties: message.properties(),
-            ..Publish::new(message.topic(), message.payload())
-        };
+        let publish = publish_again(&message, now.instant);
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         outgoing.id = message.id();
         let route = cx.route(publish.topic);

@@ -6,7 +6,6 @@
 //! publisher counts a divided message once; [`Debts`](super::state::debts::Debts) count what its portions wait for.
 
 use thicket_mqtt::Publish;
-use thicket_session::server::Message;
 
 use super::{
     Worker,
@@ -17,19 +16,12 @@ use super::{
         debts::Debt,
         divided::Divided,
         interests::{GroupRoute, Route},
-        outgoing::Outgoing,
+        outgoing::{Outgoing, publish_again},
         publication::Source,
         sessions::SessionKey,
     },
 };
 use crate::{ConnectionId, Now};
-
-impl Context {
-    /// Whether a portion may be given now.
-    pub(super) const fn may_divide(&self) -> bool {
-        !self.effort.is_over() && !self.batches.handed.is_full()
-    }
-}
 
 impl Worker {
     /// One member of each shared subscription gets a message: as many as this round allows get it now. Returns how many conditions that is for an
@@ -76,7 +68,8 @@ impl Worker {
         let Self { cx, groups, .. } = self;
         cx.effort.begin_turn();
         let mut next = cx.effort.divided.next_unowned();
-        while cx.may_divide()
+        while !cx.effort.is_over()
+            && !cx.batches.handed.is_full()
             && let Some(mut divided) = next.take().or_else(|| cx.effort.divided.next())
         {
             if !give_portion(groups, cx, now, &mut divided) {
@@ -123,7 +116,10 @@ fn give_portion(groups: &mut Groups, cx: &mut Context, now: Now, divided: &mut D
         finish(cx, divided);
         return true;
     }
-    let publish = publish_of(message, now);
+    let publish = Publish {
+        retain: message.retain(),
+        ..publish_again(message, now.instant)
+    };
     let mut outgoing = Outgoing::new(&publish, message.expires_at());
     outgoing.id = message.id();
     outgoing.set_publication(divided.publication.as_ref());
@@ -152,15 +148,5 @@ fn finish(cx: &mut Context, divided: &Divided) {
         && cx.connections.is_same(id, serial)
     {
         cx.effort.resume(id);
-    }
-}
-
-fn publish_of(message: &Message, now: Now) -> Publish<'_> {
-    Publish {
-        qos: message.qos(),
-        retain: message.retain(),
-        message_expiry_interval: message.expiry_left(now.instant),
-        properties: message.properties(),
-        ..Publish::new(message.topic(), message.payload())
     }
 }

@@ -14,7 +14,7 @@ use super::{
     publish::may_publish,
     state::{
         interests::Recipient,
-        outgoing::Outgoing,
+        outgoing::{Outgoing, publish_again},
         publication::Source,
         sessions::{Cause, SessionKey},
     },
@@ -251,11 +251,8 @@ impl Worker {
 fn import_message(cx: &mut Context, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
     let message = &delivery.message;
     let publish = Publish {
-        qos: message.qos(),
         retain: delivery.retain,
-        message_expiry_interval: message.expiry_left(now.instant),
-        properties: message.properties(),
-        ..Publish::new(message.topic(), message.payload())
+        ..publish_again(message, now.instant)
     };
     let content = message.topic().len() + message.payload().len();
     if cx.journal.is_on() && cx.journal.is_full_for(content, 1) {

@@ -11,6 +11,16 @@ use thicket_session::{
 
 use super::seen::Named;
 
+/// A message that was published before, without the flag Retain.
+pub(in crate::worker) fn publish_again(message: &Message, now: Instant) -> Publish<'_> {
+    Publish {
+        qos: message.qos(),
+        message_expiry_interval: message.expiry_left(now),
+        properties: message.properties(),
+        ..Publish::new(message.topic(), message.payload())
+    }
+}
+
 /// A message on its way to recipients.
 #[derive(Debug)]
 pub(in crate::worker) struct Outgoing<'a> {
