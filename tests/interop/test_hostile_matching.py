@@ -11,14 +11,19 @@ LEVELS = 13
 class DearFilters(Bystanders):
     """One session with 8,192 overlapping filters, and a burst of 110 KB that matches thousands of them a message."""
 
-    def test_a_burst_that_is_dear_to_match_parts_no_nodes(self):
-        filters = ["/".join(levels) for levels in itertools.product("a+", repeat=LEVELS)]
+    def subscribe_to_all(self, prefix=""):
+        """One client subscribes to all filters; `prefix`: what stands before each, in which `{}` is its number."""
+        filters = enumerate("/".join(levels) for levels in itertools.product("a+", repeat=LEVELS))
+        filters = [(prefix.format(number) + one, 0) for number, one in filters]
         client = RawClient(self.here)
         self.addCleanup(client.close)
         client.connect(self.client_id("dear"), keep_alive=0)
         for number, start in enumerate(range(0, len(filters), 512), 1):
-            client.send(subscribe(number, *((one, 0) for one in filters[start : start + 512])))
+            client.send(subscribe(number, *filters[start : start + 512]))
             client.receive(60)
+
+    def check_that_bursts_part_no_nodes(self):
+        """While bursts at two nodes are worked off everybody else is served."""
         self.watch_logs()
         for port in (self.here, self.there):
             burst = RawClient(port)
@@ -26,32 +31,17 @@ class DearFilters(Bystanders):
             burst.send(connect(self.client_id(f"burst-{port}"), keep_alive=0))
             topics = (f"{number:x}" + "/a" * (LEVELS - 1) for number in range(3_500))
             burst.send(*(publish(topic) for topic in topics))
-        # While that is worked off everybody else is served.
         self.check_that_others_are_served(5)
         self.check_that_no_node_was_out_of_sight()
 
-
-class DearSharedFilters(Bystanders):
-    """The same filters, each of a shared subscription of its own: every match is a delivery."""
+    def test_a_burst_that_is_dear_to_match_parts_no_nodes(self):
+        self.subscribe_to_all()
+        self.check_that_bursts_part_no_nodes()
 
     def test_a_burst_for_thousands_of_shared_subscriptions_parts_no_nodes(self):
-        filters = ["/".join(levels) for levels in itertools.product("a+", repeat=LEVELS)]
-        shared = [(f"$share/{number}/{one}", 0) for number, one in enumerate(filters)]
-        client = RawClient(self.here)
-        self.addCleanup(client.close)
-        client.connect(self.client_id("dear"), keep_alive=0)
-        for number, start in enumerate(range(0, len(shared), 512), 1):
-            client.send(subscribe(number, *shared[start : start + 512]))
-            client.receive(60)
-        self.watch_logs()
-        for port in (self.here, self.there):
-            burst = RawClient(port)
-            self.addCleanup(burst.close)
-            burst.send(connect(self.client_id(f"burst-{port}"), keep_alive=0))
-            topics = (f"{number:x}" + "/a" * (LEVELS - 1) for number in range(3_500))
-            burst.send(*(publish(topic) for topic in topics))
-        self.check_that_others_are_served(5)
-        self.check_that_no_node_was_out_of_sight()
+        # Each filter is of a shared subscription of its own: every match is a delivery.
+        self.subscribe_to_all("$share/{}/")
+        self.check_that_bursts_part_no_nodes()
 
 
 class ManyRetained(Bystanders):

@@ -57,7 +57,7 @@ impl Run {
                 };
                 let mut disturbed = self.ledger.disturbed.iter();
                 if is_lost && disturbed.any(|(start, end)| may_be_lost(*start, *end)) {
-                    // Parted nodes each had a session, and one was given up.
+                    // Partitioned nodes each had a session, and one was given up.
                     record.end_life(now);
                 } else if is_lost {
                     let client_id = &record.client_id;

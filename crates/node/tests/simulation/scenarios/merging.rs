@@ -440,7 +440,7 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
 #[test]
 fn the_later_of_two_clean_starts_holds_whatever_the_wall_clocks_say() {
     play(|world, parting| {
-        // Set while the nodes run; until they were parted, they have counted claims alike.
+        // Set while the nodes run: before the partition both have numbered claims by the same clock.
         world.nodes[0].spec.wall_ahead = 60_000;
         part(world, parting);
         let clean = Connect {

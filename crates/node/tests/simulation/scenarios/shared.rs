@@ -143,13 +143,7 @@ fn a_message_for_one_of_thousands_of_groups_costs_its_receiver_as_much_as_for_on
     become_whole(&mut world);
     let member = client_at(&mut world, 1, Connect::new(V5, "member"), "CONNACK");
     let filters: Vec<String> = (0..GROUPS).map(|of| format!("$share/{of}/a")).collect();
-    let mut subscribe = Subscribe::new(id(1), &filters[0], qos(0));
-    let first = subscribe.filters[0];
-    subscribe.filters = filters
-        .iter()
-        .map(|filter| SubscribeFilter { filter, ..first })
-        .collect();
-    world.send(member, &Packet::Subscribe(subscribe));
+    subscribe_to_each(&mut world, member, &filters, 0);
     world.run_for(2_000);
     world.tester(member).take_heard();
     let publisher = client_at(&mut world, 0, Connect::new(V5, "publisher"), "CONNACK");
@@ -161,6 +155,17 @@ fn a_message_for_one_of_thousands_of_groups_costs_its_receiver_as_much_as_for_on
     assert_eq!(payloads(&mut world, member).len(), GROUPS * MESSAGES);
 }
 
+/// Sends one SUBSCRIBE with all these filters.
+fn subscribe_to_each(world: &mut World, client: TesterId, filters: &[String], of_qos: u8) {
+    let mut subscribe = Subscribe::new(id(1), &filters[0], qos(of_qos));
+    let first = subscribe.filters[0];
+    let each = filters.iter();
+    subscribe.filters = each
+        .map(|filter| SubscribeFilter { filter, ..first })
+        .collect();
+    world.send(client, &Packet::Subscribe(subscribe));
+}
+
 /// Messages for members that a round may bring forth: each is ten units of the 200,000 of a round, and what was begun is done.
 const IN_A_ROUND: u64 = 21_000;
 
@@ -170,13 +175,7 @@ fn member_of_many(world: &mut World, node: usize, groups: usize, of_qos: u8) -> 
     world.tester(member).acknowledges = true;
     let filters: Vec<String> = (0..groups).map(|of| format!("$share/{of}/a")).collect();
     for filters in filters.chunks(1_000) {
-        let mut subscribe = Subscribe::new(id(1), &filters[0], qos(of_qos));
-        let first = subscribe.filters[0];
-        subscribe.filters = filters
-            .iter()
-            .map(|filter| SubscribeFilter { filter, ..first })
-            .collect();
-        world.send(member, &Packet::Subscribe(subscribe));
+        subscribe_to_each(world, member, filters, of_qos);
         world.run_for(200);
     }
     world.run_for(2_000);
