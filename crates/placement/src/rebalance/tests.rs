@@ -677,7 +677,10 @@ proptest! {
     #[test]
     fn a_plan_makes_nothing_worse_by_more_than_it_must(situation in any_situation()) {
         let plan = plan(&situation);
-        let was_uneven = plan.before.peak > 1.1 || plan.before.jain < 0.98;
+        // Only to level the load may internal traffic grow.
+        let board = Board::new(&situation, 1.1);
+        let full = |node| board.fullness(node).unwrap_or(1.0);
+        let was_uneven = (0..4).any(|node| full(node) > 1.1 || full(node) < COLD);
         prop_assert!(was_uneven || plan.after.internal <= plan.before.internal + 1e-6);
         prop_assert!(plan.after.peak <= plan.before.peak.max(1.1) + 1e-6);
     }
