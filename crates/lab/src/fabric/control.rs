@@ -101,9 +101,9 @@ pub struct Report {
     pub frames: u64,
     /// Frames lost or over the limit of a queue.
     pub dropped: u64,
-    /// Frames written a millisecond or more after they were due.
+    /// Frames written a millisecond or more after they were due; the time that a frame may have waited to be read counts.
     pub late: u64,
-    /// 99th percentile of the time between due and written, in microseconds.
+    /// 99th percentile of how late they were, in microseconds.
     pub late_p99_us: f64,
     /// Its CPU time in seconds.
     pub cpu_s: f64,

@@ -2,13 +2,15 @@
 //!
 //! A link is a pair of TAP devices, one in each router's namespace. A frame read at one end is written at the other when it is due. One thread does
 //! all of it: a round is one wake-up of epoll. After a wake-up the next one waits for `MODERATION`, so that frames in quick succession cost one
-//! wake-up; sparse frames are not delayed by that.
+//! wake-up; sparse frames are not delayed by that. It wakes at least every 5 ms: a process that was kept from running for longer counts the frames that
+//! it then reads as late, as they may have waited since.
 //!
 //! It is a separate process, a hidden command of `thicket lab`, so that it can run before all others (SCHED_FIFO) and its CPU time is counted
 //! separately.
 
 mod control;
 mod multicast;
+mod punctuality;
 mod shaper;
 mod wire;
 

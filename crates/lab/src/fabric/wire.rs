@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -15,6 +14,7 @@ use thicket_bench::random::Random;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::control::{Device, Report, WireLink};
+use super::punctuality::Punctuality;
 use super::shaper::Shaper;
 use crate::topology::LinkShape;
 
@@ -26,11 +26,18 @@ const POOL: usize = 4096;
 const MAX_FRAMES: usize = 200_000;
 /// The time for reading and writing a frame and two wake-ups each way, measured on idle links: a frame is due earlier by this.
 const HEAD_START_NS: u64 = 80_000;
-/// From this delay on, a frame counts as late.
-const LATE_NS: u64 = 1_000_000;
+/// Longest sleep: a process that is kept from running notices it, though nothing was due.
+const LONGEST_SLEEP_NS: u64 = 5_000_000;
 
 /// A frame in transit: when it is due, its number, the port it leaves by.
 type Due = Reverse<(u64, u64, usize)>;
+
+/// The content of a frame in transit.
+struct Frame {
+    bytes: Vec<u8>,
+    /// How long it may have waited before it was read.
+    unread_ns: u64,
+}
 
 /// All links of the process. Port `2 k` is the first end of link `k`, `2 k + 1` the second.
 pub(super) struct Wire {
@@ -39,15 +46,13 @@ pub(super) struct Wire {
     shapers: Vec<Shaper>,
     queue: BinaryHeap<Due>,
     /// Frames by number.
-    frames: std::collections::HashMap<u64, Vec<u8>>,
+    frames: std::collections::HashMap<u64, Frame>,
     pool: Vec<Vec<u8>>,
     next_number: u64,
     timer: OwnedFd,
-    armed_ns: u64,
     epoch: Instant,
     random: Random,
-    lateness: Histogram<u64>,
-    late: u64,
+    punctuality: Punctuality,
 }
 
 impl Wire {
@@ -78,7 +83,7 @@ impl Wire {
             timer_token,
             Interest::READABLE,
         )?;
-        Ok(Self {
+        let mut wire = Self {
             ports,
             shapers,
             queue: BinaryHeap::new(),
@@ -86,12 +91,12 @@ impl Wire {
             pool: Vec::new(),
             next_number: 0,
             timer,
-            armed_ns: u64::MAX,
             epoch: Instant::now(),
             random: Random::new(seed),
-            lateness: new_histogram(),
-            late: 0,
-        })
+            punctuality: Punctuality::new(),
+        };
+        wire.write_due()?;
+        Ok(wire)
     }
 
     pub fn now_ns(&self) -> u64 {
@@ -109,13 +114,16 @@ impl Wire {
             };
             frame.truncate(len);
             let now_ns = self.now_ns();
+            let unread_ns = self.punctuality.overslept_ns(now_ns);
             let due_ns = self.shapers[port].admit(now_ns, len, &mut self.random);
             match due_ns {
                 Some(due_ns) if self.frames.len() < MAX_FRAMES => {
                     let due_ns = due_ns.saturating_sub(HEAD_START_NS).max(now_ns);
                     self.queue
                         .push(Reverse((due_ns, self.next_number, port ^ 1)));
-                    self.frames.insert(self.next_number, frame);
+                    let bytes = frame;
+                    self.frames
+                        .insert(self.next_number, Frame { bytes, unread_ns });
                     self.next_number += 1;
                 }
                 _ => self.recycle(frame),
@@ -123,25 +131,26 @@ impl Wire {
         }
     }
 
-    /// Writes what is due and sets the timer for what is due next.
+    /// Writes what is due and sets the timer for what is due next, or for the end of the longest sleep.
     pub fn write_due(&mut self) -> io::Result<()> {
-        while let Some(&Reverse((due_ns, number, port))) = self.queue.peek() {
+        loop {
             let now_ns = self.now_ns();
-            if due_ns > now_ns {
-                return self.arm(due_ns, now_ns);
-            }
+            let next = self.queue.peek().copied();
+            let Some(Reverse((due_ns, number, port))) =
+                next.filter(|&Reverse((due_ns, ..))| due_ns <= now_ns)
+            else {
+                let due_ns = next.map_or(u64::MAX, |Reverse((due_ns, ..))| due_ns);
+                return self.wake_by(due_ns.min(now_ns + LONGEST_SLEEP_NS), now_ns);
+            };
             self.queue.pop();
             let Some(frame) = self.frames.remove(&number) else {
                 continue;
             };
             // A device whose queue is full loses the frame, as a network card would.
-            let _ = self.ports[port].send(&frame);
-            let late_ns = now_ns - due_ns;
-            self.late += u64::from(late_ns >= LATE_NS);
-            self.lateness.saturating_record(late_ns);
-            self.recycle(frame);
+            let _ = self.ports[port].send(&frame.bytes);
+            self.punctuality.wrote(now_ns - due_ns + frame.unread_ns);
+            self.recycle(frame.bytes);
         }
-        Ok(())
     }
 
     /// Gives a link other settings, both ways.
@@ -159,27 +168,19 @@ impl Wire {
 
     /// The punctuality since the last report.
     pub fn report(&mut self, cpu_s: f64) -> Report {
-        let report = Report {
-            frames: self.lateness.len(),
-            dropped: self.shapers.iter().map(|shaper| shaper.dropped).sum(),
-            late: self.late,
-            late_p99_us: self.lateness.value_at_quantile(0.99) as f64 / 1000.0,
-            cpu_s,
-        };
-        self.lateness.reset();
-        self.late = 0;
+        let dropped = self.shapers.iter().map(|shaper| shaper.dropped).sum();
         for shaper in &mut self.shapers {
             shaper.dropped = 0;
         }
-        report
+        self.punctuality.report(dropped, cpu_s)
     }
 
-    fn arm(&mut self, due_ns: u64, now_ns: u64) -> io::Result<()> {
-        if self.armed_ns == due_ns {
+    /// Sets the timer, unless the process wakes earlier than that anyway.
+    fn wake_by(&mut self, at_ns: u64, now_ns: u64) -> io::Result<()> {
+        if !self.punctuality.sleeps_until(at_ns, now_ns) {
             return Ok(());
         }
-        self.armed_ns = due_ns;
-        let wait_ns = (due_ns - now_ns).max(1);
+        let wait_ns = (at_ns - now_ns).max(1);
         let zero = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -209,8 +210,4 @@ fn open_tap(device: &Device) -> io::Result<SyncDevice> {
         .build_sync()?;
     tap.set_nonblocking(true)?;
     Ok(tap)
-}
-
-fn new_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds of the histogram are valid")
 }
