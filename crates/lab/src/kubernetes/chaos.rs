@@ -116,14 +116,15 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
     let mut lines = Vec::new();
     let line = place.scenario.time_line(place.scenario.seed);
     for (number, fault) in line.iter().enumerate() {
-        let Some(what) = template(place, &line, fault, number)? else {
+        let what = fault_templates(place, &line, fault, number)?;
+        if what.is_empty() {
             continue;
-        };
+        }
         let at_ms = 1000.0 * fault.at_s.value();
         templates.push(json!({
             "name": format!("wait-{number}"), "templateType": "Suspend", "deadline": format!("{at_ms:.0}ms")
         }));
-        templates.push(what);
+        templates.extend(what);
         templates.push(json!({
             "name": format!("line-{number}"), "templateType": "Serial",
             "children": [format!("wait-{number}"), format!("fault-{number}")]
@@ -141,13 +142,13 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
     })))
 }
 
-/// The fault; `None` if it ends an earlier one.
-fn template(
+/// The fault as the template `fault-NUMBER`, with those that it consists of; none if it ends an earlier one, or no brokers use the links it cuts.
+fn fault_templates(
     place: &Place<'_>,
     line: &[Fault],
     fault: &Fault,
     number: usize,
-) -> Result<Option<Value>, LabError> {
+) -> Result<Vec<Value>, LabError> {
     let refuse = || {
         LabError::Misuse(format!(
             "fault at {} s: {} has no counterpart in Chaos Mesh",
@@ -158,23 +159,20 @@ fn template(
     if fault.when_cpu_percent.is_some() {
         return Err(refuse());
     }
-    let (kind, key, spec) = match fault.action {
-        Action::Heal | Action::Restart => return Ok(None),
+    let (kind, key, specs) = match fault.action {
+        Action::Heal | Action::Restart => return Ok(Vec::new()),
         Action::Cut | Action::Partition => {
-            let sites: Vec<&String> = match &fault.link {
-                Some([a, _]) => vec![a],
-                None => fault.sites.iter().collect(),
+            let links = match &fault.link {
+                Some([a, b]) => place.topology.link_between(a, b).into_iter().collect(),
+                None => place.topology.links_around(&fault.sites),
             };
-            let others: Vec<&String> = match &fault.link {
-                Some([_, b]) => vec![b],
-                None => (place.topology.sites.iter())
-                    .filter(|site| !fault.sites.contains(site))
-                    .collect(),
+            let partition = |(sites, others): &(Vec<&String>, Vec<&String>)| {
+                let mut spec = Map::new();
+                spec.insert("action".to_owned(), "partition".into());
+                between(place, sites, others, spec)
             };
-            let mut spec = Map::new();
-            spec.insert("action".to_owned(), "partition".into());
-            let spec = between(place, &sites, &others, spec);
-            ("NetworkChaos", "networkChaos", spec)
+            let specs = separated(place, &links).iter().map(partition).collect();
+            ("NetworkChaos", "networkChaos", specs)
         }
         Action::Kill | Action::PowerOff => {
             let site = plain(fault.site.as_deref().unwrap_or_default());
@@ -182,7 +180,7 @@ fn template(
                 "action": "pod-failure", "mode": "all",
                 "selector": { "namespaces": [place.name], "labelSelectors": { "app": "broker", "site": site } }
             });
-            ("PodChaos", "podChaos", spec)
+            ("PodChaos", "podChaos", vec![spec])
         }
         Action::Pause
         | Action::Resume
@@ -196,11 +194,49 @@ fn template(
         }
     };
     let lasts_ms = 1000.0 * (end_s(line, fault) - fault.at_s.value());
-    let mut template = json!({
-        "name": format!("fault-{number}"), "templateType": kind, "deadline": format!("{lasts_ms:.0}ms")
-    });
-    template[key] = spec;
-    Ok(Some(template))
+    let template = |name: String, spec: &Value| {
+        let mut template = json!({
+            "name": name, "templateType": kind, "deadline": format!("{lasts_ms:.0}ms")
+        });
+        template[key] = spec.clone();
+        template
+    };
+    let name = format!("fault-{number}");
+    if let [spec] = &specs[..] {
+        return Ok(vec![template(name, spec)]);
+    }
+    let parts = specs.iter().enumerate();
+    let mut all: Vec<Value> = parts
+        .map(|(part, spec)| template(format!("{name}-{part}"), spec))
+        .collect();
+    if !all.is_empty() {
+        let children: Vec<Value> = all.iter().map(|part| part["name"].clone()).collect();
+        all.push(json!({ "name": name, "templateType": "Parallel", "children": children }));
+    }
+    Ok(all)
+}
+
+/// The brokers that cannot reach each other when links are cut: those whose path has one of them, as routers keep their routes. Sites that lose the
+/// same others are together.
+fn separated<'a>(place: &'a Place<'_>, links: &[usize]) -> Vec<(Vec<&'a String>, Vec<&'a String>)> {
+    let sites = &place.topology.sites;
+    let is_cut = |a: usize, b: usize| {
+        let path = place.topology.path(a, b).unwrap_or_default();
+        path.iter().any(|link| links.contains(link))
+    };
+    let mut groups: Vec<(Vec<&String>, Vec<&String>)> = Vec::new();
+    for a in 0..place.brokers() {
+        let lost = (a + 1..place.brokers()).filter(|&b| is_cut(a, b));
+        let lost: Vec<&String> = lost.map(|b| &sites[b]).collect();
+        if lost.is_empty() {
+            continue;
+        }
+        match groups.iter_mut().find(|(_, others)| *others == lost) {
+            Some((same, _)) => same.push(&sites[a]),
+            None => groups.push((vec![&sites[a]], lost)),
+        }
+    }
+    groups
 }
 
 /// When a later entry of the time line repairs the fault.

@@ -219,6 +219,8 @@ fn write(path: &Path, value: &Value) -> Result<(), LabError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const TEXT: &str = r#"
@@ -363,6 +365,47 @@ do = "heal"
         assert!(faults.contains("\"deadline\":\"2000ms\""), "{faults}");
         assert!(faults.contains("\"deadline\":\"3000ms\""), "{faults}");
         assert!(faults.contains("\"action\":\"partition\""), "{faults}");
+    }
+
+    #[test]
+    fn a_cut_separates_all_brokers_whose_path_has_the_link() {
+        let sites = |selector: &Value| selector["expressionSelectors"][0]["values"].clone();
+        let separated = |text: &str| -> Vec<(Value, Value)> {
+            let (folder, _) = exported(text).unwrap();
+            let faults = read(folder.path(), "thicket-topic-n0/3-faults.json");
+            let templates = faults["items"][0]["spec"]["templates"].as_array().unwrap();
+            let chaos = templates.iter().map(|template| &template["networkChaos"]);
+            chaos
+                .filter(|chaos| !chaos.is_null())
+                .map(|chaos| {
+                    (
+                        sites(&chaos["selector"]),
+                        sites(&chaos["target"]["selector"]),
+                    )
+                })
+                .collect()
+        };
+        // A line: s1 reaches s3 over s2.
+        assert_eq!(separated(TEXT), [(json!(["s1"]), json!(["s2", "s3"]))]);
+        let mesh = TEXT.replace("shape = \"line\"", "shape = \"full-mesh\"");
+        assert_eq!(separated(&mesh), [(json!(["s1"]), json!(["s2"]))]);
+        // s1 and s3 are on one side, but their path leads through the other one.
+        let partition = TEXT.replace(
+            "do = \"cut\"\nlink = [\"s1\", \"s2\"]",
+            "do = \"partition\"\nsites = [\"s1\", \"s3\"]",
+        );
+        assert_eq!(
+            separated(&partition),
+            [
+                (json!(["s1"]), json!(["s2", "s3"])),
+                (json!(["s2"]), json!(["s3"]))
+            ]
+        );
+        let (folder, _) = exported(&partition).unwrap();
+        let faults = read(folder.path(), "thicket-topic-n0/3-faults.json");
+        let templates = faults["items"][0]["spec"]["templates"].as_array().unwrap();
+        let both = templates.iter().find(|it| it["name"] == "fault-0").unwrap();
+        assert_eq!(both["children"], json!(["fault-0-0", "fault-0-1"]));
     }
 
     #[test]
