@@ -6,7 +6,7 @@ use crate::results::Environment;
 use crate::scenario::{Limits, Scenario};
 use crate::testbed::congestion_control;
 
-/// The commit, if it was in the environment of the build.
+/// The commit that was built, if `build.rs` or the environment of the build named it.
 const COMMIT: Option<&str> = option_env!("THICKET_COMMIT");
 
 /// Gathers the facts.
