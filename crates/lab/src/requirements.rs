@@ -34,9 +34,9 @@ pub fn check(
     let names: Vec<&String> = scenario.systems.iter().map(|system| &system.name).collect();
     let sweeps: Vec<&Sweep> = scenario.sweeps.iter().collect();
     for cell in cells {
-        let in_cell = |reason| match &sweeps[..] {
+        let in_cell = |reason: String| match &sweeps[..] {
             [] => refuse(reason),
-            sweeps => refuse(in_cell(sweeps, &cell.parameters, reason)),
+            sweeps => refuse(in_cell(sweeps, &cell.parameters, &reason)),
         };
         let played = (cell.scenario.systems.iter()).filter(|system| names.contains(&&system.name));
         for system in played {

@@ -192,6 +192,15 @@ impl Network {
         if self.extra_links > 0 && self.shape != Shape::Random {
             return Err("network.extra_links: only the shape random has them".to_owned());
         }
+        // A full mesh has them all, and the tree takes one a site but the first.
+        let most = names.len().saturating_sub(1) * names.len().saturating_sub(2) / 2;
+        if self.extra_links > most {
+            return Err(format!(
+                "network.extra_links: {} is more than {most}, what a tree of {} sites leaves",
+                self.extra_links,
+                names.len()
+            ));
+        }
         for (number, site) in self.later.iter().enumerate() {
             known(site, names, &format!("network.later.{number}"))?;
         }

@@ -43,6 +43,13 @@ impl Sweep {
         if self.values.is_empty() {
             return Err(format!("sweep.{number}.values: there are none"));
         }
+        let words: Vec<String> = self.values.iter().map(text).collect();
+        if let Some(at) = (1..words.len()).find(|&at| words[..at].contains(&words[at])) {
+            return Err(format!(
+                "sweep.{number}.values: {} comes twice, so results could not tell its cells apart",
+                words[at]
+            ));
+        }
         for (key, values) in &self.with {
             if values.len() != self.values.len() {
                 return Err(format!(
@@ -93,45 +100,77 @@ pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, 
         }
     }
     combinations
-        .into_iter()
+        .iter()
         .map(|combination| cell(table, combination))
         .collect()
 }
 
-fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, String> {
+fn cell(table: &toml::Table, combination: &[(&Sweep, usize)]) -> Result<Cell, String> {
+    let parameters: Vec<(String, String)> = (combination.iter())
+        .map(|(sweep, at)| (sweep.key.clone(), text(&sweep.values[*at])))
+        .collect();
+    match scenario_with(table, combination) {
+        Ok(scenario) => Ok(Cell {
+            parameters,
+            scenario,
+        }),
+        Err(Refusal::Key(reason)) => Err(reason),
+        Err(Refusal::Values(reason)) => {
+            // The file is right without sweeps: the sweep is to blame without which it is right again.
+            let without = |number: usize| {
+                let mut fewer = combination.to_vec();
+                fewer.remove(number);
+                scenario_with(table, &fewer)
+            };
+            let sweeps: Vec<&Sweep> = combination.iter().map(|(sweep, _)| *sweep).collect();
+            let to_blame = (0..combination.len()).filter(|&number| without(number).is_ok());
+            let number = match to_blame.collect::<Vec<_>>()[..] {
+                [one] => one,
+                _ => responsible(&sweeps, &reason),
+            };
+            Err(with_values(number, &parameters, &reason))
+        }
+    }
+}
+
+/// Why a combination of values makes no scenario.
+enum Refusal {
+    /// A key that cannot be swept; the reason names the sweep.
+    Key(String),
+    /// What the scenario with these values is refused for.
+    Values(String),
+}
+
+/// The scenario with these values, and without sweeps.
+fn scenario_with(
+    table: &toml::Table,
+    combination: &[(&Sweep, usize)],
+) -> Result<Scenario, Refusal> {
     let mut table = table.clone();
     table.remove("sweep");
-    let mut parameters = Vec::new();
     for (number, (sweep, at)) in combination.iter().enumerate() {
-        parameters.push((sweep.key.clone(), text(&sweep.values[*at])));
         let others = sweep.with.iter().map(|(key, values)| (key, &values[*at]));
         for (key, value) in std::iter::once((&sweep.key, &sweep.values[*at])).chain(others) {
             set(&mut table, key, value)
-                .map_err(|reason| format!("sweep.{number}.key: {key}: {reason}"))?;
+                .map_err(|reason| Refusal::Key(format!("sweep.{number}.key: {key}: {reason}")))?;
         }
     }
-    let sweeps: Vec<&Sweep> = combination.iter().map(|(sweep, _)| *sweep).collect();
-    let refused = |reason: String| in_cell(&sweeps, &parameters, reason);
     let scenario = Scenario::deserialize(toml::Value::Table(table))
-        .map_err(|error| refused(error.message().to_owned()))?;
-    scenario.check().map_err(refused)?;
-    Ok(Cell {
-        parameters,
-        scenario,
-    })
+        .map_err(|error| Refusal::Values(error.message().to_owned()))?;
+    scenario.check().map_err(Refusal::Values)?;
+    Ok(scenario)
 }
 
 /// A reason that the values of sweeps are refused for, with the key of the sweep that it is about.
-pub(crate) fn in_cell(
-    sweeps: &[&Sweep],
-    parameters: &[(String, String)],
-    reason: String,
-) -> String {
+pub(crate) fn in_cell(sweeps: &[&Sweep], parameters: &[(String, String)], reason: &str) -> String {
+    with_values(responsible(sweeps, reason), parameters, reason)
+}
+
+fn with_values(sweep: usize, parameters: &[(String, String)], reason: &str) -> String {
     let words: Vec<String> = parameters
         .iter()
         .map(|(key, value)| format!("{key} = {value}"))
         .collect();
-    let sweep = responsible(sweeps, &reason);
     format!("sweep.{sweep}.values: with {}: {reason}", words.join(", "))
 }
 

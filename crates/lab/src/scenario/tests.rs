@@ -280,6 +280,19 @@ fn what_no_single_key_shows_is_refused_too() {
             "[[sweep]]\nkey = \"workload.payload_bytes\"\nvalues = [64]\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 3]\n",
             "line 19, sweep.1.values: with workload.payload_bytes = 64, workload.qos = 3: workload.qos: 3",
         ),
+        // Of several sweeps the one that is to blame, whatever words the reason has.
+        (
+            "[[sweep]]\nkey = \"workload.placement\"\nvalues = [\"locality-0\"]\n[[sweep]]\nkey = \"workload.quality\"\nvalues = [0]\n",
+            "line 19, sweep.1.values: with workload.placement = locality-0, workload.quality = 0: unknown field `quality`",
+        ),
+        (
+            "[[sweep]]\nkey = \"workload.payload_bytes\"\nvalues = [64]\n[[sweep]]\nkey = \"network.link.rtt_ms\"\nvalues = [0, -1]\n",
+            "line 19, sweep.1.values: with workload.payload_bytes = 64, network.link.rtt_ms = -1: -1 is not",
+        ),
+        (
+            "[[sweep]]\nkey = \"workload.qos\"\nvalues = [1, 0, 1]\n",
+            "line 16, sweep.0.values: 1 comes twice",
+        ),
         (
             "[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 1]\nwith = { \"workload.messages\" = [5] }\n",
             "line 17, sweep.0.with: workload.messages has 1 values, expected 2",
@@ -680,4 +693,16 @@ fn an_unknown_key_of_the_workload_is_refused_with_the_parameters_of_its_pattern(
         let error = Scenario::parse(&text).expect_err(key);
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn a_random_network_has_no_more_links_than_there_are_pairs() {
+    let with = |extra: usize| {
+        let random = format!("shape = \"random\"\nextra_links = {extra}");
+        SMALL.replace("shape = \"full-mesh\"", &random)
+    };
+    Scenario::parse(&with(1)).unwrap();
+    let error = Scenario::parse(&with(2)).unwrap_err();
+    let expected = "line 6, network.extra_links: 2 is more than 1, what a tree of 3 sites leaves";
+    assert_eq!(error, expected);
 }
