@@ -100,6 +100,79 @@ fn questions_about_cpu_are_left_out_and_named() {
 }
 
 #[test]
+fn each_question_that_stays_open_is_named_and_has_no_figure() {
+    let load = "workload = { pattern = \"pair\", publishers = 2, rate_per_s = 20, messages = 20 }";
+    let of = |parts: &str| {
+        format!("title = \"t\"\nsystem = [{{ name = \"mesh\", driver = \"thicket\" }}]\n{parts}\n")
+    };
+    let plain = of(&format!("network = {{ sites = 2 }}\n{load}"));
+    let always = play(&plain).left_out;
+    assert_eq!(always.len(), 1, "{always:?}");
+    let sites = "network = { sites = 2 }\n";
+    let with = |keys: &str| {
+        format!(
+            "{sites}{}",
+            load.replace("messages", &format!("{keys}, messages"))
+        )
+    };
+    let cases = [
+        (
+            format!("{sites}{load}\nbrokers = {{ cores = [\"0\"] }}"),
+            "brokers",
+        ),
+        (
+            format!("network = {{ sites = 2, link = {{ queue_packets = 5 }} }}\n{load}"),
+            "queue_packets",
+        ),
+        (with("user = \"meter\""), "workload.user"),
+        (with("tls = true"), "workload.tls"),
+        (with("websocket = true"), "workload.websocket"),
+        (
+            format!(
+                "{sites}{load}\nfault = [{{ at_s = 0.5, do = \"cut\", link = [\"s1\", \"s2\"], when_cpu_percent = 50 }}]"
+            ),
+            "when_cpu_percent",
+        ),
+        (
+            format!(
+                "{sites}workload = {{ pattern = \"pair\", publishers = 2 }}\nmeasure = {{ kind = \"connections\", count = 5, hold_s = 1 }}"
+            ),
+            "measure.kind = connections",
+        ),
+        (
+            format!(
+                "{sites}workload = {{ pattern = \"pair\", placement = \"random\", rate_per_s = 20, seconds = 1 }}\nmeasure = {{ kind = \"placement\" }}"
+            ),
+            "measure.kind = placement",
+        ),
+        (
+            format!(
+                "{sites}workload = {{ pattern = \"pair\" }}\nmeasure = {{ kind = \"arrivals\", publishers = 2, heavy_at = 1, rate_per_s = 5, heavy_rate_per_s = 9, every_s = 1, hold_s = 4 }}"
+            ),
+            "measure.kind = arrivals",
+        ),
+    ];
+    for (parts, key) in cases {
+        let mut text = of(&parts);
+        if key.ends_with("placement") {
+            text = text.replace("\"thicket\"", "\"thicket\", attach = \"random\"");
+        }
+        let results = play(&text);
+        assert!(results.valid, "{key}: {:?}", results.runs[0].invalid);
+        let named = &results.left_out[1..];
+        assert!(
+            named.len() == 1 && named[0].contains(key),
+            "{key}: {named:?}"
+        );
+        for name in results.runs[0].metrics.keys() {
+            let is_of_cpu = ["cpu", "memory", "connects_per_s", "msgs_apart", "internal"];
+            let answers = is_of_cpu.iter().any(|word| name.contains(word));
+            assert!(!answers, "{key}: {name}");
+        }
+    }
+}
+
+#[test]
 fn a_narrow_link_takes_as_long_as_its_rate_says() {
     let text = TEXT
         .replace("rtt_ms = 20", "rtt_ms = 20, bandwidth_mbit = 10")
@@ -341,6 +414,10 @@ messages = 1
 "#;
     for (to, expected) in [
         ("driver = \"mosquitto\"", "line 9, system.driver of other"),
+        (
+            "driver = \"thicket\"\nprogram = \"/usr/bin/thicket\"",
+            "line 10, system.program of other: the simulated back end has the nodes of this program",
+        ),
         (
             "driver = \"thicket\"\nargs = [\"--ack\", \"sent\"]",
             "line 10, system.args of other",

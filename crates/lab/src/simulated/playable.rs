@@ -6,7 +6,7 @@ use thicket_node::Partition;
 use thicket_simulation::spec::NodeSpec;
 
 use crate::error::LabError;
-use crate::scenario::{Cell, Measure, Scenario, System, with_line};
+use crate::scenario::{Cell, Limits, Measure, Scenario, System, with_line};
 
 /// Bytes of number and time in a payload.
 const FULL: usize = 16;
@@ -67,6 +67,13 @@ pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
             system.driver
         );
         return refuse("driver", why);
+    }
+    if let Some(program) = &system.program {
+        let why = format!(
+            "the simulated back end has the nodes of this program, and does not start {}",
+            program.display()
+        );
+        return refuse("program", why);
     }
     let mut spec = NodeSpec::new(1);
     for pair in system.args.chunks(2) {
@@ -140,8 +147,16 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
         }
     };
     for scenario in cells.iter().map(|cell| &cell.scenario).chain([scenario]) {
-        if scenario.brokers.cpus.is_some() || scenario.brokers.memory_mib.is_some() {
+        if scenario.brokers != Limits::default() {
             add("brokers: limits of CPU and memory limit nothing".to_owned());
+        }
+        let settings = scenario.network.links.iter().map(|link| &link.settings);
+        let mut settings = std::iter::once(&scenario.network.link).chain(settings);
+        if settings.any(|settings| settings.queue_packets.is_some()) {
+            add(
+                "queue_packets of links: what a full queue would lose waits in it, as TCP sends it again"
+                    .to_owned(),
+            );
         }
         match scenario.measure {
             Measure::Throughput { .. } => add(
