@@ -1,7 +1,7 @@
 //! Links between routers, by one of two back ends: the kernel's `netem` if available, otherwise the [`crate::fabric`] process.
 
 use std::fmt::Write as _;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -50,9 +50,21 @@ impl Backend {
         }
     }
 
-    /// `netem` if the kernel accepts it on a test device, otherwise `wire`.
+    /// `netem` if this machine has it, otherwise `wire`.
     #[must_use]
     pub fn choose() -> Self {
+        if Self::Netem.check().is_ok() {
+            Self::Netem
+        } else {
+            Self::Wire
+        }
+    }
+
+    /// An error, with what to do, if this machine does not have it: `netem` is tried on a test device, `wire` needs TAP devices.
+    pub fn check(self) -> Result<(), LabError> {
+        if self == Self::Wire {
+            return check_tap();
+        }
         let namespace = format!("{}{}-try", net::PREFIX, std::process::id());
         let attempt = || -> Result<(), LabError> {
             command::run("ip", &["netns", "add", &namespace])?;
@@ -62,9 +74,13 @@ impl Backend {
             ];
             command::run("tc", &qdisc).map(drop)
         };
-        let taken = attempt().is_ok();
+        let tried = attempt();
         let _ = command::run("ip", &["netns", "delete", &namespace]);
-        if taken { Self::Netem } else { Self::Wire }
+        tried.map_err(|error| {
+            LabError::Machine(format!(
+                "its kernel does not take netem (module sch_netem), --backend wire needs none: {error}"
+            ))
+        })
     }
 }
 
@@ -106,8 +122,8 @@ impl Links {
         groups: &[SocketAddrV4],
         seed: u64,
     ) -> Result<Self, LabError> {
-        if backend == Backend::Wire && !topology.links.is_empty() {
-            check_tap()?;
+        if !topology.links.is_empty() {
+            backend.check()?;
         }
         make_devices(backend, topology, sites)?;
         net::make_routes(sites, topology)?;
@@ -212,6 +228,10 @@ impl Links {
             .write_all(line.as_bytes())
             .and_then(|()| self.commands.flush())
             .and_then(|()| fabric::read_answer(&mut self.answers))
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::BrokenPipe => io::Error::other("it has ended"),
+                _ => error,
+            })
             .map_err(LabError::io("link process"))
     }
 }

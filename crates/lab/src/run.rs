@@ -4,6 +4,7 @@
 //! independent of each other. The load generator runs in its own thread and the time line of faults in the caller's, as brokers die with the thread
 //! that starts them.
 
+use std::collections::HashSet;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -544,6 +545,9 @@ impl Bench<'_> {
             }
             Err(error) => run.invalid.push(error.to_string()),
         }
+        // A link process that has ended is noticed in several places.
+        let mut seen = HashSet::new();
+        run.invalid.retain(|reason| seen.insert(reason.clone()));
         run.valid = run.invalid.is_empty();
         self.push(run)
     }

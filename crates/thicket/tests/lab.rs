@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use thicket_lab::janitor;
+use thicket_lab::links::Backend;
 use thicket_lab::results::Results;
 use thicket_lab::testbed::check_machine;
 
@@ -221,9 +224,9 @@ fn a_command_beside_a_broker_reaches_its_api() {
         command.output().unwrap()
     };
     let mut answer = ask(&["--broker"]);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !answer.status.success() && std::time::Instant::now() < deadline {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         answer = ask(&["--broker"]);
     }
     let nodes = String::from_utf8_lossy(&answer.stdout).into_owned();
@@ -263,11 +266,11 @@ fn a_lab_that_is_killed_leaves_nothing_behind() {
     };
     for process in children.split_whitespace() {
         while runs(process) {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
     while janitor::found().iter().any(|&(lab, _)| lab == pid) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -331,8 +334,32 @@ fn finished_runs_of_a_lab_that_is_killed_are_kept() {
     assert_eq!(figure(&results, "delivered_messages"), [60.0]);
     assert!(!results.valid && results.ended_early.is_some());
     while janitor::found().iter().any(|&(lab, _)| lab == child.id()) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The link process of a lab, once brokers have formed their cluster and clients send.
+fn started_fabric(folder: &Path, lab: &Child) -> Pid {
+    let fabric_of = |lab: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
+        let children = tasks
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
+        let children: String = children.collect();
+        let mut children = children.split_whitespace();
+        let is_fabric = |pid: &&str| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.ends_with(b"fabric\0")
+        };
+        children.find(is_fabric)?.parse::<i32>().ok()
+    };
+    let started = folder.join("out/brokers/mesh-c0-r1/s3/output.log");
+    while !started.is_file() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Brokers form their cluster and clients connect meanwhile.
+    std::thread::sleep(Duration::from_millis(1500));
+    let fabric = fabric_of(lab.id()).expect("a lab has a link process");
+    Pid::from_raw(fabric).unwrap()
 }
 
 #[test]
@@ -347,32 +374,75 @@ fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
         folder.path(),
         &format!("repeats = 2{SCENARIO}seconds = 1\n"),
     );
-    let fabric_of = |lab: u32| {
-        let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
-        let children = tasks
-            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
-        let children: String = children.collect();
-        let mut children = children.split_whitespace();
-        let is_fabric = |pid: &&str| {
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            command.ends_with(b"fabric\0")
-        };
-        children.find(is_fabric)?.parse::<i32>().ok()
-    };
-    let started = folder.path().join("out/brokers/mesh-c0-r1/s3/output.log");
-    while !started.is_file() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    // Brokers form their cluster and clients connect meanwhile.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
-    let fabric = fabric_of(child.id()).expect("a lab has a link process");
-    let fabric = rustix::process::Pid::from_raw(fabric).unwrap();
-    rustix::process::kill_process(fabric, rustix::process::Signal::KILL).unwrap();
+    let fabric = started_fabric(folder.path(), &child);
+    kill_process(fabric, Signal::KILL).unwrap();
     child.wait().unwrap();
     let results = Results::load(&folder.path().join("out")).unwrap();
     assert_eq!(results.ended_early, None);
     assert_eq!(results.runs.len(), 2);
     assert!(!results.runs[0].valid && results.runs[1].metrics["lost_messages"] == 0.0);
+    let reasons = &results.runs[0].invalid;
+    let ended = reasons
+        .iter()
+        .filter(|reason| reason.contains("link process"));
+    assert_eq!(
+        ended.collect::<Vec<_>>(),
+        ["link process: it has ended"],
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn a_run_whose_link_process_stood_still_is_invalid() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    if Backend::choose() == Backend::Netem {
+        eprintln!("skipped: the kernel delays frames, and no process");
+        return;
+    }
+    let mut child = start(
+        folder.path(),
+        &format!("{SCENARIO}placement = \"locality-0\"\nseconds = 4\n"),
+    );
+    let fabric = started_fabric(folder.path(), &child);
+    // Again and again, so that it is in the run wherever that is.
+    while child.try_wait().unwrap().is_none() {
+        for (signal, then_ms) in [(Signal::STOP, 300), (Signal::CONT, 700)] {
+            let _ = kill_process(fabric, signal);
+            std::thread::sleep(Duration::from_millis(then_ms));
+        }
+    }
+    let results = Results::load(&folder.path().join("out")).unwrap();
+    let reasons = &results.runs[0].invalid;
+    let is_late = |reason: &String| reason.starts_with("the link process was late with");
+    assert!(reasons.iter().any(is_late), "{reasons:?}");
+}
+
+#[test]
+fn a_back_end_that_the_kernel_lacks_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    if check_machine().is_err() || Backend::choose() == Backend::Netem {
+        eprintln!("skipped: this machine has netem, or cannot run the lab");
+        return;
+    }
+    let (file, out) = (
+        folder.path().join("scenario.toml"),
+        folder.path().join("out"),
+    );
+    std::fs::write(&file, format!("{SCENARIO}messages = 4\n")).unwrap();
+    let mut command = lab(&["run", "--backend", "netem", "--out"]);
+    let output = command.arg(&out).arg(file).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        error.contains("does not take netem") && error.contains("--backend wire"),
+        "{error}"
+    );
+    assert!(!out.exists());
 }
 
 #[test]
@@ -552,7 +622,7 @@ fn every_scenario_of_the_project_can_be_read() {
 fn wait_for(child: &mut Child, done: impl Fn() -> bool) {
     while !done() {
         assert_eq!(child.try_wait().unwrap(), None, "the lab has ended");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -180,7 +180,7 @@ fn cpu_s() -> f64 {
 pub(crate) fn read_answer(reader: &mut impl BufRead) -> io::Result<Answer> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
-        return Err(io::Error::other("the link process has ended"));
+        return Err(io::Error::other("it has ended"));
     }
     Ok(serde_json::from_str(&line)?)
 }

@@ -185,10 +185,11 @@ fn bars(rows: &[Row], repeats: u64) -> String {
     let intervals =
         "the lines on them are 95 % confidence intervals over the repeats (Student's t)";
     match (least.unwrap_or(0), most.unwrap_or(0)) {
-        (_, 0 | 1) if repeats > 1 => format!(
+        (_, 0) => "There are no bars, as no run is valid.".to_owned(),
+        (_, 1) if repeats > 1 => format!(
             "Bars are single runs: of {repeats} repeats one at most is valid, so there is no confidence interval."
         ),
-        (_, 0 | 1) => {
+        (_, 1) => {
             "Bars are single runs: without repeats there is no confidence interval.".to_owned()
         }
         (least, most) if least == most => format!("Bars are means of {most} repeats; {intervals}."),
@@ -473,6 +474,11 @@ mod tests {
             invalid: 0,
         };
         let (one, two) = (row(&[1.0]), row(&[1.0, 2.0]));
+        let none = Row {
+            figures: BTreeMap::new(),
+            ..row(&[1.0])
+        };
+        assert!(bars(&[none], 2).contains("no run is valid"));
         let text = bars(std::slice::from_ref(&one), 2);
         assert!(text.starts_with("Bars are single runs: of 2 repeats one at most"));
         assert!(bars(std::slice::from_ref(&one), 1).contains("without repeats"));

@@ -192,6 +192,9 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         unprivileged::enter_if_needed(&program)?;
         check_machine()?;
         janitor::clean_dead()?;
+        if arguments.backend == RunBackend::Netem {
+            Backend::Netem.check()?;
+        }
     }
     Ok(checked)
 }
