@@ -171,6 +171,11 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
         asks: std::io::stdin().is_terminal(),
     };
     let needs = needs(arguments, &mut ask)?;
+    let all = arguments
+        .measured
+        .iter()
+        .map(|folder| Results::load(folder));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
     let answer = answer(&needs);
     let mut out = std::io::stdout();
     for line in &answer.decisions {
@@ -187,11 +192,10 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
         }
         None => write!(out, "\n# thicket.toml of every node\n{}", answer.config)?,
     }
-    for folder in &arguments.measured {
-        let results = Results::load(folder)?;
-        write!(out, "\n{}\n{}", results.title, measured(&results).to_text())?;
+    for results in &all {
+        write!(out, "\n{}\n{}", results.title, measured(results).to_text())?;
     }
-    if arguments.measured.is_empty() {
+    if all.is_empty() {
         writeln!(
             out,
             "\nMeasure it on your machines: `thicket lab run scenarios/comparison-m1.toml --out DIR`, then `--measured DIR` and `--capacity`."
@@ -233,12 +237,12 @@ fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
     ] {
         anyhow::ensure!(
             (0.0..1e12).contains(&value),
-            "{key} {value}: expected a number of 0 or more"
+            "{key} {value}: expected a number from 0 to below 1e12"
         );
     }
     anyhow::ensure!(
         needs.capacity > 0.0 && needs.capacity < 1e12,
-        "--capacity {}: expected a number above 0",
+        "--capacity {}: expected a number above 0 and below 1e12",
         needs.capacity
     );
     anyhow::ensure!(
