@@ -1,4 +1,4 @@
-//! Every scenario in `scenarios/` can be read, and its drivers are there.
+//! Every scenario in `scenarios/` and that of the documentation can be read, and their drivers are there.
 
 use std::path::Path;
 
@@ -19,4 +19,14 @@ fn every_scenario_can_be_read_with_its_drivers() {
         seen += 1;
     }
     assert!(seen > 30, "{seen}");
+}
+
+#[test]
+fn the_scenario_of_the_documentation_can_be_read() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, after) = page.split_once("```toml\n").unwrap();
+    let (text, _) = after.split_once("```").unwrap();
+    let (scenario, cells) = Scenario::parse(text).unwrap();
+    assert_eq!((scenario.faults.len(), cells.len()), (2, 3));
 }
