@@ -309,6 +309,12 @@ impl Bench<'_> {
             let ended = cluster.unexpected_ends(testbed).into_iter();
             run.invalid.extend(ended);
             match testbed.links.report() {
+                Ok(punctual) if punctual.longest_stall_ms > MAX_BEHIND_MS => {
+                    run.invalid.push(format!(
+                        "the link process stood still for {:.0} ms",
+                        punctual.longest_stall_ms
+                    ));
+                }
                 Ok(punctual) if punctual.late as f64 > may_be_late(punctual.frames) => {
                     run.invalid.push(format!(
                         "the link process was late with {} of {} frames by 1 ms or more",

@@ -418,8 +418,8 @@ fn a_run_whose_link_process_stood_still_is_invalid() {
     }
     let results = Results::load(&folder.path().join("out")).unwrap();
     let reasons = &results.runs[0].invalid;
-    let is_late = |reason: &String| reason.starts_with("the link process was late with");
-    assert!(reasons.iter().any(is_late), "{reasons:?}");
+    let is_of_it = |reason: &String| reason.starts_with("the link process stood still for");
+    assert!(reasons.iter().any(is_of_it), "{reasons:?}");
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct Report {
     pub late: u64,
     /// 99th percentile of how late they were, in microseconds.
     pub late_p99_us: f64,
+    /// The longest time that the process should have run and did not, in milliseconds.
+    pub longest_stall_ms: f64,
     /// Its CPU time in seconds.
     pub cpu_s: f64,
 }

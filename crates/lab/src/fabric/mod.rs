@@ -108,6 +108,7 @@ impl Fabric {
                 std::thread::sleep(MODERATION - since);
             }
             last_wake_ns = self.wire.now_ns();
+            self.wire.wake();
             for event in &events {
                 match event.token() {
                     COMMANDS => {

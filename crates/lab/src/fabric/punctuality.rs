@@ -11,6 +11,7 @@ const LATE_NS: u64 = 1_000_000;
 pub struct Punctuality {
     lateness: Histogram<u64>,
     late: u64,
+    longest_stall_ns: u64,
     /// When the timer ends the sleep.
     wake_ns: u64,
 }
@@ -21,6 +22,7 @@ impl Punctuality {
             lateness: Histogram::new_with_bounds(1, 10_000_000_000, 3)
                 .expect("bounds of the histogram are valid"),
             late: 0,
+            longest_stall_ns: 0,
             wake_ns: 0,
         }
     }
@@ -32,6 +34,11 @@ impl Punctuality {
         }
         self.wake_ns = at_ns;
         true
+    }
+
+    /// Notes that the process runs again.
+    pub fn woke(&mut self, now_ns: u64) {
+        self.longest_stall_ns = self.longest_stall_ns.max(self.overslept_ns(now_ns));
     }
 
     /// How long ago the process should have run. A frame that is read now may have waited as long: nothing says when it came.
@@ -52,10 +59,12 @@ impl Punctuality {
             dropped,
             late: self.late,
             late_p99_us: self.lateness.value_at_quantile(0.99) as f64 / 1000.0,
+            longest_stall_ms: self.longest_stall_ns as f64 / 1e6,
             cpu_s,
         };
         self.lateness.reset();
         self.late = 0;
+        self.longest_stall_ns = 0;
         report
     }
 }
@@ -72,13 +81,17 @@ mod tests {
         assert!(punctuality.sleeps_until(5 * MS, 0));
         // In time: before the timer, and a little after it.
         for now_ns in [3 * MS, 5 * MS + 50_000] {
+            punctuality.woke(now_ns);
             punctuality.wrote(punctuality.overslept_ns(now_ns));
         }
         // The process stood still for 900 ms, with a frame waiting to be read.
+        punctuality.woke(905 * MS);
         punctuality.wrote(punctuality.overslept_ns(905 * MS));
         let report = punctuality.report(0, 0.0);
         assert_eq!((report.frames, report.late), (3, 1));
         assert!(report.late_p99_us > 890_000.0, "{report:?}");
+        assert_eq!(report.longest_stall_ms, 900.0);
+        assert_eq!(punctuality.report(0, 0.0), Report::default());
     }
 
     #[test]

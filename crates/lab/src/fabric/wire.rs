@@ -103,6 +103,11 @@ impl Wire {
         self.epoch.elapsed().as_nanos() as u64
     }
 
+    /// Notes that the process runs.
+    pub fn wake(&mut self) {
+        self.punctuality.woke(self.now_ns());
+    }
+
     /// Reads all frames that wait at a port.
     pub fn on_readable(&mut self, port: usize) {
         loop {

@@ -156,11 +156,12 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     }
     let report = testbed.links.report()?;
     show(&format!(
-        "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, {:.2} s of CPU, {}\n",
+        "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, stood still for {:.1} ms at most, {:.2} s of CPU, {}\n",
         report.frames,
         report.dropped,
         report.late,
         report.late_p99_us,
+        report.longest_stall_ms,
         report.cpu_s,
         if testbed.links.realtime {
             "runs before others"
