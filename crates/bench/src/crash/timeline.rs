@@ -14,10 +14,12 @@ pub fn time_line(title: &str, result: &CrashResult) -> Chart {
 fn rates(result: &CrashResult) -> Pane {
     let most = result.tenths_by.iter().flatten().copied().max();
     let top = f64::from(most.unwrap_or(1).max(1)) / TENTH_S;
+    // The last tenth ends with the last delivery, so its rate is none.
+    let whole = result.tenths_by.iter().map(Vec::len).max();
+    let whole = whole.unwrap_or(0).saturating_sub(1);
     let rate = |(index, tenths): (usize, &Vec<u32>)| Series {
         name: format!("subscriber {}", index + 1),
-        points: tenths
-            .iter()
+        points: (tenths.iter().chain(std::iter::repeat(&0)).take(whole))
             .enumerate()
             .map(|(at, &count)| (at as f64 * TENTH_S, f64::from(count) / TENTH_S))
             .collect(),
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn rates_and_connections_are_side_by_side_with_the_faults_in_both() {
         let result = CrashResult {
-            tenths_by: vec![vec![10, 0, 30]],
+            tenths_by: vec![vec![10, 0, 30, 4], vec![10]],
             connections: vec![(0.0, 1), (0.05, 2), (0.1, 1), (0.2, 2)],
             faults_s: vec![0.1],
             reconnected_s: vec![0.2],
@@ -88,19 +90,26 @@ mod tests {
             let curves = chart.panes[pane].curves.iter();
             curves.map(|it| it.label.as_str()).collect()
         };
-        assert_eq!(names(0), ["subscriber 1", "fault", "reconnected"]);
+        assert_eq!(
+            names(0),
+            ["subscriber 1", "subscriber 2", "fault", "reconnected"]
+        );
         assert_eq!(names(1), ["connected clients", "fault"]);
         let at = |pane: usize, curve: usize, point: usize| {
             let point = chart.panes[pane].curves[curve].points[point];
             (point.x, point.y)
         };
         assert_eq!(at(0, 0, 2), (0.2, 300.0));
-        assert_eq!(at(0, 1, 1), (0.1, 300.0));
+        assert_eq!(at(0, 2, 1), (0.1, 300.0));
+        // Without the last tenth, which is not whole, and with what a subscriber did not get until then.
+        let points = |curve: usize| chart.panes[0].curves[curve].points.len();
+        assert_eq!([points(0), points(1)], [3, 3]);
+        assert_eq!(at(0, 1, 2), (0.2, 0.0));
         // Two clients until the fault, one of them until it has reconnected.
         assert_eq!([at(1, 0, 3), at(1, 0, 4)], [(0.05, 2.0), (0.1, 2.0)]);
         assert_eq!([at(1, 0, 5), at(1, 0, 6)], [(0.1, 1.0), (0.2, 1.0)]);
         let colours: Vec<usize> = chart.panes[1].curves.iter().map(|it| it.colour).collect();
-        assert_eq!(colours, [3, 1]);
+        assert_eq!(colours, [4, 2]);
         let svg = chart.to_svg();
         for words in ["messages/s", "clients", "connected clients", "fault"] {
             assert!(svg.contains(&format!("\n{words}\n")), "{words}");
