@@ -182,9 +182,12 @@ impl Dialog {
                 }
             }
             self.received.drain(..std::mem::take(&mut self.taken));
-            match self.stream.read(&mut chunk)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                len => self.received.extend_from_slice(&chunk[..len]),
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.received.extend_from_slice(&chunk[..len]),
+                // A read with a timeout ends so when the process was stopped and goes on (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
