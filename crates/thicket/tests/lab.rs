@@ -275,6 +275,29 @@ fn a_lab_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
+fn two_may_clean_up_after_the_same_lab_at_once() {
+    let _turn = TURN.lock();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    // No process has such a number.
+    let lab = 4_194_305;
+    for _ in 0..5 {
+        for name in 0..10 {
+            let name = format!("thicket-{lab}-r{name}");
+            let added = Command::new("ip").args(["netns", "add", &name]).status();
+            assert!(added.unwrap().success());
+        }
+        let clean = || std::thread::spawn(move || janitor::clean(&[lab]));
+        for cleaner in [clean(), clean()] {
+            cleaner.join().unwrap().unwrap();
+        }
+        assert!(janitor::found().iter().all(|&(found, _)| found != lab));
+    }
+}
+
+#[test]
 fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
@@ -424,6 +447,7 @@ fn a_run_whose_link_process_stood_still_is_invalid() {
 
 #[test]
 fn a_back_end_that_the_kernel_lacks_is_refused_before_anything_is_written() {
+    let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     if check_machine().is_err() || Backend::choose() == Backend::Netem {
         eprintln!("skipped: this machine has netem, or cannot run the lab");
