@@ -6,12 +6,9 @@ use crate::results::Environment;
 use crate::scenario::{Limits, Scenario};
 use crate::testbed::congestion_control;
 
-/// The commit that was built, if `build.rs` or the environment of the build named it.
-const COMMIT: Option<&str> = option_env!("THICKET_COMMIT");
-
-/// Gathers the facts.
+/// Gathers the facts. `commit` is that of the build.
 #[must_use]
-pub fn environment(scenario: &Scenario, backend: Backend) -> Environment {
+pub fn environment(scenario: &Scenario, backend: Backend, commit: Option<&str>) -> Environment {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sites = scenario.network.names().map_or(1, |names| names.len());
     Environment {
@@ -35,7 +32,7 @@ pub fn environment(scenario: &Scenario, backend: Backend) -> Environment {
         ),
         oversubscribed: wanted_cores(&scenario.brokers, sites, cores) > cores as f64,
         lab: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: COMMIT.map(str::to_owned),
+        commit: commit.map(str::to_owned),
         optimised: !cfg!(debug_assertions),
         brokers: std::collections::BTreeMap::new(),
     }

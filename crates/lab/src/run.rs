@@ -65,6 +65,8 @@ const TOLD: [(&str, &str); 5] = [
 pub struct Options<'a> {
     /// Our own program.
     pub program: &'a Path,
+    /// The commit that it was built from, if that is known; part of the results.
+    pub commit: Option<&'a str>,
     /// Back end of the links.
     pub backend: Backend,
     /// The folder for results; it must exist.
@@ -136,7 +138,7 @@ pub fn run(
     let drivers: Result<Vec<Driver>, LabError> =
         scenario.systems.iter().map(Driver::load).collect();
     let drivers = drivers?;
-    let mut facts = environment(scenario, options.backend);
+    let mut facts = environment(scenario, options.backend, options.commit);
     facts.links_first = true;
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         let program = driver.find(system, options.program)?;

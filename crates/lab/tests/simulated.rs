@@ -34,6 +34,7 @@ fn play_into(text: &str, interrupted: &Arc<AtomicBool>, folder: &Path) -> Result
     let (scenario, cells) = Scenario::parse(text).unwrap();
     let options = Options {
         program: Path::new("thicket"),
+        commit: Some("0123456789ab"),
         backend: Backend::Wire,
         folder,
         interrupted,
@@ -86,6 +87,7 @@ fn questions_about_cpu_are_left_out_and_named() {
     let results = play(&text);
     assert!(results.valid);
     assert_eq!(results.environment.backend, "simulated");
+    assert_eq!(results.environment.commit.as_deref(), Some("0123456789ab"));
     let named = results.left_out.join("\n");
     for word in ["CPU and memory", "brokers:", "throughput"] {
         assert!(named.contains(word), "{word}: {named}");

@@ -128,8 +128,23 @@ fn cell(table: &toml::Table, combination: &[(&Sweep, usize)]) -> Result<Cell, St
                 [one] => one,
                 _ => responsible(&sweeps, &reason),
             };
-            Err(with_values(number, &parameters, &reason))
+            Err(with_values(
+                number,
+                &parameters,
+                &named(&sweeps[number].key, reason),
+            ))
         }
+    }
+}
+
+/// A name of a system that none has is a field of all systems to the parser: says what it is.
+fn named(key: &str, reason: String) -> String {
+    let name = (key.strip_prefix("system.")).and_then(|rest| rest.split_once('.'));
+    match name {
+        Some((name, _)) if reason.starts_with(&format!("unknown field `{name}`")) => {
+            format!("there is no system {name}")
+        }
+        _ => reason,
     }
 }
 

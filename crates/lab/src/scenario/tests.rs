@@ -290,6 +290,10 @@ fn what_no_single_key_shows_is_refused_too() {
             "line 19, sweep.1.values: with workload.payload_bytes = 64, network.link.rtt_ms = -1: -1 is not",
         ),
         (
+            "[[sweep]]\nkey = \"system.mush.settings.routing\"\nvalues = [\"topic\"]\n",
+            "line 16, sweep.0.values: with system.mush.settings.routing = topic: there is no system mush",
+        ),
+        (
             "[[sweep]]\nkey = \"workload.qos\"\nvalues = [1, 0, 1]\n",
             "line 16, sweep.0.values: 1 comes twice",
         ),

@@ -23,6 +23,9 @@ use super::read_line::read_line;
 use super::{read, show};
 use crate::files;
 
+/// The commit that was built, if `build.rs` or the environment of the build named it.
+const COMMIT: Option<&str> = option_env!("THICKET_COMMIT");
+
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
 pub struct Run {
@@ -226,6 +229,7 @@ fn run_one(
     let backend = arguments.backend.resolve();
     let options = Options {
         program: &program,
+        commit: COMMIT,
         backend: backend.unwrap_or(Backend::Wire),
         folder,
         interrupted,
