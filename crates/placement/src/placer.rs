@@ -176,13 +176,13 @@ impl Placer {
         let interests: Vec<Interest> = at.iter().map(|(interest, _)| *interest).collect();
         let interests = merge(&interests)?;
         self.remove(client);
-        let broker_of = |topic: TopicId| {
-            let found = at.iter().find(|(interest, _)| interest.topic == topic);
-            found.map_or(BrokerId(0), |(_, broker)| *broker)
-        };
+        let mut broker_of: BTreeMap<TopicId, BrokerId> = BTreeMap::new();
+        for (interest, broker) in at {
+            broker_of.entry(interest.topic).or_insert(*broker);
+        }
         let assignments: Vec<Assignment> = interests
             .iter()
-            .map(|interest| self.join(client, interest, broker_of(interest.topic)))
+            .map(|interest| self.join(client, interest, broker_of[&interest.topic]))
             .collect();
         if client.index() >= self.clients.len() {
             self.clients.resize(client.index() + 1, Box::default());
