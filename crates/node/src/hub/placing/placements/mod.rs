@@ -26,11 +26,11 @@ use std::{
 
 use thicket_overlay::{NodeId, rendezvous};
 use thicket_placement::{Asked, ControlPlane, Placement, Wanted, session_client_id};
-use thicket_session::{time::Instant, topic::TopicFilter};
+use thicket_session::time::Instant;
 
 pub(in crate::hub) use self::learned::Learned;
 use self::learned::Learning;
-use super::Placing;
+use super::{Placing, topics::published};
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
@@ -52,6 +52,8 @@ const PENDING: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long costs of messages between nodes are used: round trips change.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
+/// Of filters with wildcards with topics, for one request: a few milliseconds.
+const COMPARISONS: usize = 262_144;
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// The key of the rendezvous hash that draws the placer.
@@ -247,11 +249,13 @@ impl Placing {
             let rate = given(&name);
             (name, rate)
         });
+        let mut comparisons = COMPARISONS;
         let subscribe = subscribe.into_iter().map(|filter| {
-            let (best, known) = self.known_rate(cx, &filter);
+            let known = published(self.rates_by_node(cx), &filter, &mut comparisons);
+            let is_wild = filter.contains(['+', '#']);
             Wanted {
-                rate: given(&filter).or(known),
-                best,
+                rate: given(&filter).or(known.map(|(_, millis)| millis as f64 / 1000.0)),
+                best: known.map(|(node, _)| node.0).filter(|_| is_wild),
                 filter,
             }
         });
@@ -262,31 +266,6 @@ impl Placing {
             max_sessions: usize::from(max_sessions),
             home: Some(cx.own().0),
         }
-    }
-
-    /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches, as far as these are
-    /// known.
-    fn known_rate(&self, cx: &Context, filter: &str) -> (Option<u64>, Option<f64>) {
-        let Ok(parsed) = TopicFilter::new(filter) else {
-            return (None, None);
-        };
-        let is_wild = filter.contains(['+', '#']);
-        let mut by_node: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for (node, rates) in self.rates_by_node(cx) {
-            let sum = if is_wild {
-                let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
-                matching.map(|(_, rate)| rate).sum()
-            } else {
-                rates.get(filter).copied().unwrap_or(0)
-            };
-            if sum > 0 {
-                by_node.insert(node, sum);
-            }
-        }
-        let all: u64 = by_node.values().sum();
-        let best = by_node.iter().max_by_key(|(_, rate)| **rate);
-        let best = best.map(|(node, _)| node.0).filter(|_| is_wild);
-        (best, (all > 0).then_some(all as f64 / 1000.0))
     }
 
     fn placer(&self, cx: &Context) -> NodeId {
