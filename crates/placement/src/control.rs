@@ -34,7 +34,7 @@ const MOST_COMPARISONS: usize = 65_536;
 pub struct Wanted {
     /// A topic, or a filter with wildcards.
     pub filter: String,
-    /// For a filter with wildcards the node where most of what it matches is published; `None`: for a topic, or if that is unknown.
+    /// The node where most of the topic, or of what the filter matches, is published; `None`: unknown.
     pub best: Option<u64>,
     /// Messages a second, as far as they are known.
     pub rate: Option<f64>,
@@ -186,9 +186,12 @@ impl ControlPlane {
         }
         self.placer.allow_sessions(asked.max_sessions.max(1));
         let attracted = self.attracted(id, &interests, asked.max_sessions);
+        let sources = self.sources(asked);
         self.placer.cluster_mut().set_matches(attracted);
+        self.placer.cluster_mut().set_sources(sources);
         let placed = self.placer.arrive_near(id, &interests, home)?;
         self.placer.cluster_mut().set_matches(BTreeMap::new());
+        self.placer.cluster_mut().set_sources(BTreeMap::new());
         let mut changed = vec![self.note(&asked.client_id, id)];
         let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
         for moved in moved.into_iter().filter(|moved| *moved != id) {
@@ -500,7 +503,8 @@ impl ControlPlane {
         let mut open: BTreeSet<BrokerId> = BTreeSet::new();
         for (at, interest) in interests.iter().enumerate() {
             let wanted = at.checked_sub(first_wanted).map(|at| &asked.subscribe[at]);
-            let best = wanted.and_then(|wanted| self.broker(wanted.best?));
+            let wild = wanted.filter(|wanted| is_wildcard(&wanted.filter));
+            let best = wild.and_then(|wanted| self.broker(wanted.best?));
             // What comes from far away arrives once for all who are here, and not for each client.
             let distances = self.placer.cluster().distances();
             let best = best.filter(|best| distances.is_near(home, *best));
@@ -513,6 +517,22 @@ impl ControlPlane {
             }
         }
         self.placer.restore(id, &kept)
+    }
+
+    /// For topics that the client wants and no placed client publishes: the broker where most of each is published.
+    fn sources(&self, asked: &Asked) -> BTreeMap<TopicId, BrokerId> {
+        let cluster = self.placer.cluster();
+        let wanted = asked.subscribe.iter();
+        let topics = wanted.filter(|wanted| !is_wildcard(&wanted.filter));
+        let sources = topics.filter_map(|wanted| {
+            let topic = *self.topics.get(&wanted.filter)?;
+            let broker = self.broker(wanted.best?)?;
+            cluster
+                .publishers(topic)
+                .is_empty()
+                .then_some((topic, broker))
+        });
+        sources.collect()
     }
 
     /// For topics that the client is about to publish and nobody wants by their names: the brokers where a filter with wildcards matches them, as far as

@@ -119,8 +119,11 @@ impl<'a> Fairness<'a> {
     /// What it costs to bring the topic to `broker` for the subscriber from the nearest broker that has it; a little where its idle publishers follow.
     pub(super) fn subscriber_miss(&self, interest: &Interest, broker: BrokerId) -> f64 {
         let topic = interest.topic;
-        if self.cluster.listening_count(topic) > 0 {
-            return self.cluster.nearest_listener(topic, broker);
+        let is_wanted = self.cluster.listening_count(topic) > 0;
+        let listener = is_wanted.then(|| self.cluster.nearest_listener(topic, broker));
+        let nearest = [listener, self.cluster.from_source(topic, broker)];
+        if let Some(cost) = nearest.into_iter().flatten().min_by(f64::total_cmp) {
+            return cost;
         }
         let coming = self.rate_elsewhere(topic, broker);
         if coming == 0.0 {

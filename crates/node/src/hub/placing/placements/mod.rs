@@ -252,10 +252,9 @@ impl Placing {
         let mut comparisons = COMPARISONS;
         let subscribe = subscribe.into_iter().map(|filter| {
             let known = published(self.rates_by_node(cx), &filter, &mut comparisons);
-            let is_wild = filter.contains(['+', '#']);
             Wanted {
                 rate: given(&filter).or(known.map(|(_, millis)| millis as f64 / 1000.0)),
-                best: known.map(|(node, _)| node.0).filter(|_| is_wild),
+                best: known.map(|(node, _)| node.0),
                 filter,
             }
         });
