@@ -206,6 +206,32 @@ fn a_subscriber_comes_where_clients_that_are_not_placed_publish_its_topics() {
 }
 
 #[test]
+fn a_publisher_that_follows_has_no_more_sessions_than_it_asked_for() {
+    let mut control = control(&[1, 2, 3]);
+    for number in 0..90 {
+        let topic = format!("idle/{number}");
+        place(&mut control, &asked(&topic, &[&topic], &[], 1));
+    }
+    for topics in [["a", "b"], ["c", "d"], ["e", "f"]] {
+        place(&mut control, &asked(topics[0], &topics, &[], 1));
+    }
+    // Two sessions at three nodes: `a` costs least where it is not published, if its publisher followed.
+    let subscriber = asked("s", &[], &["a", "c", "d", "e", "f"], 2);
+    let placement = place(&mut control, &subscriber);
+    assert_eq!(placement.sessions.len(), 2);
+    let publisher = control.placement("a").unwrap();
+    let node = |topic| node_of(&placement, topic).node;
+    assert_ne!(node("a"), node_of(publisher, "b").node);
+    assert_eq!(publisher.sessions.len(), 1, "{publisher:?}");
+    // One that may have two sessions follows.
+    place(&mut control, &asked("a", &["a", "b"], &[], 2));
+    assert!(control.remove("s"));
+    control.place(&subscriber).unwrap();
+    assert_eq!(control.placement("a").unwrap().sessions.len(), 2);
+    assert_eq!(control.cluster().internal(), 0.0);
+}
+
+#[test]
 fn whoever_takes_over_goes_on_from_the_placements_it_knows() {
     let mut first = control(&[1, 2, 3]);
     let mut known = BTreeMap::new();
