@@ -123,6 +123,8 @@ pub struct PlacedName {
     pub client_id: String,
     /// 1 for the client's own session.
     pub number: u16,
+    /// Sessions that the client asked for at most; `None`: not known.
+    pub max_sessions: Option<u8>,
     /// What the client publishes there.
     pub publish: Vec<String>,
     /// All sessions of the client, by number: with which client identifier, and the identity of the node.
