@@ -39,6 +39,7 @@ use crate::{
         control::{Follows, Message, PlacementOrder},
     },
     messages::Claim,
+    placing::bad_field,
     scope::{client_id_of, user_name_of},
 };
 
@@ -322,12 +323,9 @@ impl Placing {
         request: u64,
         problem: &str,
     ) {
-        let placed = if problem.is_empty() {
-            Ok(())
-        } else if problem == PlacementError::Unknown.to_string() {
-            Err(PlacementError::Unknown)
-        } else {
-            Err(PlacementError::Refused(problem.to_owned()))
+        let placed = match problem {
+            "" => Ok(()),
+            problem => Err(PlacementError::from_text(problem)),
         };
         self.have_placed(cx, now, request, None, placed);
     }
@@ -412,7 +410,7 @@ impl Placing {
             return Err(PlacementError::Unsure);
         };
         let placed = control.place(asked);
-        let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
+        let changed = placed.map_err(|error| bad_field(error.parameter, &error.rule))?;
         for placement in changed {
             let follows = self.what_is_followed(&placement, asked);
             self.send_all_placed(cx, &placement, follows);
