@@ -142,13 +142,13 @@ impl Cluster {
         costs.min_by(f64::total_cmp).unwrap_or(0.0)
     }
 
-    /// Brokers where topics are published by clients that are not placed, and so follow nobody. Those of before are forgotten.
+    /// Brokers where topics are published by clients that did not ask for a placement, and so follow nobody. Those of before are forgotten.
     pub(crate) fn set_sources(&mut self, sources: BTreeMap<TopicId, BrokerId>) {
         self.sources = sources;
     }
 
-    /// Cost of a message to `broker` from where clients that are not placed publish `topic`; 0 if that is `broker`. `None`: none are known.
-    pub(crate) fn from_source(&self, topic: TopicId, broker: BrokerId) -> Option<f64> {
+    /// Cost of a message to `broker` from where clients publish `topic` that follow nobody; 0 if that is `broker`. `None`: none are known.
+    pub(crate) fn source_cost(&self, topic: TopicId, broker: BrokerId) -> Option<f64> {
         let source = *self.sources.get(&topic)?;
         Some(if source == broker {
             0.0

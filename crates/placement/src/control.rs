@@ -116,6 +116,8 @@ struct Known {
     home: Option<u64>,
     /// Sessions that it was allowed when it asked last; 0: unknown.
     max_sessions: usize,
+    /// It did not ask, and was only seen where it is: it follows nobody now.
+    is_only_seen: bool,
 }
 
 impl ControlPlane {
@@ -183,6 +185,7 @@ impl ControlPlane {
         self.keep_what_stays(id, asked, &interests, home)?;
         if let Some(known) = self.clients.get_mut(&asked.client_id) {
             known.max_sessions = asked.max_sessions;
+            known.is_only_seen = false;
         }
         self.placer.allow_sessions(asked.max_sessions.max(1));
         let attracted = self.attracted(id, &interests, asked.max_sessions);
@@ -207,6 +210,18 @@ impl ControlPlane {
     /// # Errors
     /// A rate is negative or not finite; nothing was changed then.
     pub fn restore(&mut self, placement: &Placement) -> Result<(), ParameterError> {
+        self.keep(placement, false)
+    }
+
+    /// The same for a client that did not ask: this is where it was seen, and until it connects again it follows nobody.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub fn restore_seen(&mut self, placement: &Placement) -> Result<(), ParameterError> {
+        self.keep(placement, true)
+    }
+
+    fn keep(&mut self, placement: &Placement, is_only_seen: bool) -> Result<(), ParameterError> {
         let id = self.client(&placement.client_id, None);
         let before = self.topics_of(id);
         let mut at = Vec::new();
@@ -228,6 +243,7 @@ impl ControlPlane {
         self.placer.restore(id, &at)?;
         if let Some(known) = self.clients.get_mut(&placement.client_id) {
             known.placement = placement.clone();
+            known.is_only_seen = is_only_seen;
         }
         self.free_unused(before);
         Ok(())
@@ -422,6 +438,7 @@ impl ControlPlane {
                 placement,
                 home,
                 max_sessions: 0,
+                is_only_seen: false,
             },
         );
         id
@@ -519,18 +536,20 @@ impl ControlPlane {
         self.placer.restore(id, &kept)
     }
 
-    /// For topics that the client wants and no placed client publishes: the broker where most of each is published.
+    /// For topics that the client wants and only clients publish that follow nobody: the broker where most of each is published.
     fn sources(&self, asked: &Asked) -> BTreeMap<TopicId, BrokerId> {
-        let cluster = self.placer.cluster();
         let wanted = asked.subscribe.iter();
         let topics = wanted.filter(|wanted| !is_wildcard(&wanted.filter));
         let sources = topics.filter_map(|wanted| {
             let topic = *self.topics.get(&wanted.filter)?;
-            let broker = self.broker(wanted.best?)?;
-            cluster
-                .publishers(topic)
-                .is_empty()
-                .then_some((topic, broker))
+            let publishers = self.placer.cluster().publishers(topic);
+            let best = wanted.best.and_then(|node| self.broker(node));
+            let seen = publishers.first().map(|publisher| publisher.broker);
+            let is_source = publishers.iter().all(|publisher| {
+                let name = &self.client_names[publisher.client.index()];
+                self.clients.get(name).is_some_and(|it| it.is_only_seen)
+            });
+            Some((topic, best.or(seen).filter(|_| is_source)?))
         });
         sources.collect()
     }

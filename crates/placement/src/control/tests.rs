@@ -206,6 +206,33 @@ fn a_subscriber_comes_where_clients_that_are_not_placed_publish_its_topics() {
 }
 
 #[test]
+fn a_subscriber_goes_to_publishers_that_were_only_seen_and_others_follow_it() {
+    for is_only_seen in [true, false] {
+        let mut control = control(&[1, 2, 3]);
+        // Node 1 has most load, within gamma.
+        for (node, count) in [(1, 109), (2, 106), (3, 85)] {
+            let names: Vec<String> = (0..count).map(|it| format!("{node}/{it}")).collect();
+            let load = seen(&format!("load-{node}"), node, &names, &names);
+            control.restore(&load).unwrap();
+        }
+        let publisher = seen("p", 1, &["t".to_owned()], &[]);
+        if is_only_seen {
+            control.restore_seen(&publisher).unwrap();
+        } else {
+            control.restore(&publisher).unwrap();
+        }
+        let changed = control.place(&asked("s", &[], &["t"], 1)).unwrap();
+        let node = changed[0].sessions[0].node;
+        let follows = changed.iter().any(|it| it.client_id == "p");
+        assert_eq!(
+            (node, follows),
+            if is_only_seen { (1, false) } else { (3, true) }
+        );
+        assert_eq!(control.cluster().internal(), 0.0);
+    }
+}
+
+#[test]
 fn a_publisher_that_follows_has_no_more_sessions_than_it_asked_for() {
     let mut control = control(&[1, 2, 3]);
     for number in 0..90 {

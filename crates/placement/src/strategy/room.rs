@@ -121,7 +121,7 @@ impl<'a> Fairness<'a> {
         let topic = interest.topic;
         let is_wanted = self.cluster.listening_count(topic) > 0;
         let listener = is_wanted.then(|| self.cluster.nearest_listener(topic, broker));
-        let nearest = [listener, self.cluster.from_source(topic, broker)];
+        let nearest = [listener, self.cluster.source_cost(topic, broker)];
         if let Some(cost) = nearest.into_iter().flatten().min_by(f64::total_cmp) {
             return cost;
         }
@@ -214,8 +214,11 @@ impl<'a> Room<'a> {
 
     /// Rate of the idle publishers that would follow the subscriber to `broker`.
     fn following(&self, interest: &Interest, broker: BrokerId) -> f64 {
-        if interest.role.subscribes() && self.fairness.cluster.listening_count(interest.topic) == 0
-        {
+        let cluster = self.fairness.cluster;
+        let is_first = cluster.listening_count(interest.topic) == 0;
+        // What is published by clients that follow nobody stays where it is.
+        let may_follow = cluster.source_cost(interest.topic, broker).is_none();
+        if interest.role.subscribes() && is_first && may_follow {
             self.fairness.rate_elsewhere(interest.topic, broker)
         } else {
             0.0

@@ -25,7 +25,9 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{Asked, ControlPlane, Placement, Wanted, session_client_id};
+use thicket_placement::{
+    Asked, ControlPlane, ParameterError, Placement, Wanted, session_client_id,
+};
 use thicket_session::time::Instant;
 
 pub(in crate::hub) use self::learned::Learned;
@@ -499,7 +501,7 @@ impl Placing {
             let mut control = control.map_err(|_| PlacementError::NoNodes)?;
             for known in self.placements.known.values() {
                 // What another node sent may be anything: what is impossible is left out.
-                let _ = control.restore(&known.placement);
+                let _ = restore(&mut control, &known.placement, known.follows);
             }
             self.placements.control = Some((nodes, control));
         }
@@ -527,7 +529,7 @@ impl Placing {
         }
         if let Some((_, control)) = &mut self.placements.control {
             // As above.
-            let _ = control.restore(&placement);
+            let _ = restore(control, &placement, follows);
         }
         if follows == Follows::Subscribers {
             self.have_client_follow(cx, now, &placement);
@@ -674,5 +676,17 @@ impl Placing {
             sessions: placement.sessions.iter().map(session).collect(),
             expires_in: until.since(now.instant),
         }
+    }
+}
+
+fn restore(
+    control: &mut ControlPlane,
+    placement: &Placement,
+    follows: Follows,
+) -> Result<(), ParameterError> {
+    if follows.is_learned() {
+        control.restore_seen(placement)
+    } else {
+        control.restore(placement)
     }
 }
