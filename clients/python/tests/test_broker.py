@@ -611,6 +611,7 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "session_expiry": {"session_expiry": 0.5},
             "to 65535": {"keep_alive": 65_536},
             "wildcards": {"will": thicket.Message("a/+", b"")},
+            "will: str": {"will": "gone"},
             "quiet": {"quiet": float("nan")},
             "qos": {"subscribe": {"a": 3}},
             "rates": {"rates": {"a": -1}},

@@ -274,23 +274,24 @@ fn node_id(node: &Node) -> String {
 }
 
 #[test]
-fn a_recording_says_which_clients_asked_for_a_placement() {
+fn a_recording_says_which_clients_asked_for_a_placement_and_for_how_many_sessions() {
     let node = start(alone());
     let address = node.addresses()[0];
     let _clients = ["asked", "plain"].map(|client_id| TestClient::connect(address, client_id));
-    let asked = r#"{"client_id": "asked", "subscribe": ["a"]}"#;
+    let asked = r#"{"client_id": "asked", "subscribe": ["a"], "max_sessions": 3}"#;
     let (status, body) = http_do(&node, "POST", "/v1/placements", "", asked);
     assert_eq!(status, 200, "{body}");
     wait_for_http(&node, "/v1/recording", |page| {
         let sessions = page["sessions"].as_array().expect("sessions");
         let placed = |session: &serde_json::Value| {
             let client_id = session["client_id"].as_str().map(str::to_owned);
-            (client_id, session["placed"].as_bool())
+            let max_sessions = session["max_sessions"].as_u64();
+            (client_id, session["placed"].as_bool(), max_sessions)
         };
         let found: Vec<_> = sessions.iter().map(placed).collect();
         found
-            == [("asked", true), ("plain", false)]
-                .map(|(client_id, placed)| (Some(client_id.to_owned()), Some(placed)))
+            == [("asked", true, Some(3)), ("plain", false, None)]
+                .map(|(client_id, placed, most)| (Some(client_id.to_owned()), Some(placed), most))
     });
 }
 

@@ -346,7 +346,6 @@ impl From<&PlacementError> for ProblemEntry {
     fn from(error: &PlacementError) -> Self {
         let (status, field) = match error {
             PlacementError::BadField { field, .. } => (422, Some(field.clone())),
-            PlacementError::Refused(_) => (422, None),
             PlacementError::Unknown => (404, None),
             PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => (503, None),
         };

@@ -123,6 +123,8 @@ pub struct PlacedName {
     pub client_id: String,
     /// 1 for the client's own session.
     pub number: u16,
+    /// Sessions that the client asked for at most; `None`: not known.
+    pub max_sessions: Option<u8>,
     /// What the client publishes there.
     pub publish: Vec<String>,
     /// All sessions of the client, by number: with which client identifier, and the identity of the node.
@@ -677,7 +679,42 @@ pub enum PlacementError {
         /// What is wrong.
         problem: String,
     },
-    /// Misuse: something in the request is invalid.
-    #[error("{0}")]
-    Refused(String),
+}
+
+impl PlacementError {
+    /// The error with this text, as another node has sent it.
+    pub(crate) fn from_text(text: &str) -> Self {
+        let plain = [Self::Busy, Self::Unsure, Self::NoNodes, Self::Unknown];
+        if let Some(error) = plain.into_iter().find(|error| error.to_string() == text) {
+            return error;
+        }
+        // Nodes of before name no field here.
+        let (field, problem) = text.split_once(": ").unwrap_or(("client_id", text));
+        Self::BadField {
+            field: field.to_owned(),
+            problem: problem.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_client_is_not_placed_is_the_same_at_the_node_that_asked() {
+        let field = PlacementError::BadField {
+            field: "client_id".into(),
+            problem: "must not be: that".into(),
+        };
+        for error in [
+            PlacementError::Busy,
+            PlacementError::Unsure,
+            PlacementError::NoNodes,
+            PlacementError::Unknown,
+            field,
+        ] {
+            assert_eq!(PlacementError::from_text(&error.to_string()), error);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What a full restart costs the placer: 2,500 publishers and 2,500 subscribers of 10 topics each ask one after the other, with up to four
-//! sessions at four nodes. Prints the time of all and of the last hundred, and the overhead h that follows.
+//! sessions at four nodes. Prints the time of all and of the last hundred, and the overhead h that follows. Then the time of the largest request, and of
+//! the same once more.
 //!
 //! `cargo run --release -p thicket-placement --example control_cost`
 
@@ -13,6 +14,7 @@ use thicket_placement::{Asked, ControlPlane, Wanted, overhead};
 const TOPICS: u64 = 2_500;
 const SUBSCRIBERS: u64 = 2_500;
 const WANTED: u64 = 10;
+const LARGEST: u64 = 100_000;
 
 fn main() {
     let nodes = [1, 2, 3, 4].into();
@@ -47,6 +49,27 @@ fn main() {
         cluster.internal(),
         overhead(cluster.internal(), external)
     );
+    for when in ["first", "again"] {
+        let began = Instant::now();
+        control.place(&largest()).expect("rates are good");
+        let seconds = began.elapsed().as_secs_f64();
+        println!("a client with {LARGEST} topics, {when}: {seconds:.3} s");
+    }
+}
+
+fn largest() -> Asked {
+    let wanted = |topic| Wanted {
+        filter: format!("many/{topic}"),
+        best: None,
+        rate: None,
+    };
+    Asked {
+        client_id: "largest".into(),
+        publish: Vec::new(),
+        subscribe: (0..LARGEST).map(wanted).collect(),
+        max_sessions: 4,
+        home: None,
+    }
 }
 
 fn publisher(number: u64) -> Asked {

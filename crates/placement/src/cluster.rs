@@ -59,6 +59,8 @@ pub struct Cluster {
     distances: Distances,
     /// See [`Cluster::set_matches`].
     matches: BTreeMap<TopicId, Vec<BrokerId>>,
+    /// See [`Cluster::set_sources`].
+    sources: BTreeMap<TopicId, BrokerId>,
 }
 
 impl Cluster {
@@ -88,6 +90,7 @@ impl Cluster {
             internal: 0.0,
             distances: Distances::default(),
             matches: BTreeMap::new(),
+            sources: BTreeMap::new(),
         })
     }
 
@@ -137,6 +140,21 @@ impl Cluster {
             .iter()
             .map(|it| self.distances.between(broker, *it));
         costs.min_by(f64::total_cmp).unwrap_or(0.0)
+    }
+
+    /// Brokers where topics are published by clients that did not ask for a placement, and so follow nobody. Those of before are forgotten.
+    pub(crate) fn set_sources(&mut self, sources: BTreeMap<TopicId, BrokerId>) {
+        self.sources = sources;
+    }
+
+    /// Cost of a message to `broker` from where clients publish `topic` that follow nobody; 0 if that is `broker`. `None`: none are known.
+    pub(crate) fn source_cost(&self, topic: TopicId, broker: BrokerId) -> Option<f64> {
+        let source = *self.sources.get(&topic)?;
+        Some(if source == broker {
+            0.0
+        } else {
+            self.distances.between(source, broker)
+        })
     }
 
     /// Adds a topic whose publishers are expected to send `expected_rate` messages per second in total.

@@ -34,7 +34,7 @@ const MOST_COMPARISONS: usize = 65_536;
 pub struct Wanted {
     /// A topic, or a filter with wildcards.
     pub filter: String,
-    /// For a filter with wildcards the node where most of what it matches is published; `None`: for a topic, or if that is unknown.
+    /// The node where most of the topic, or of what the filter matches, is published; `None`: unknown.
     pub best: Option<u64>,
     /// Messages a second, as far as they are known.
     pub rate: Option<f64>,
@@ -116,6 +116,8 @@ struct Known {
     home: Option<u64>,
     /// Sessions that it was allowed when it asked last; 0: unknown.
     max_sessions: usize,
+    /// It did not ask, and was only seen where it is: it follows nobody now.
+    is_only_seen: bool,
 }
 
 impl ControlPlane {
@@ -183,12 +185,16 @@ impl ControlPlane {
         self.keep_what_stays(id, asked, &interests, home)?;
         if let Some(known) = self.clients.get_mut(&asked.client_id) {
             known.max_sessions = asked.max_sessions;
+            known.is_only_seen = false;
         }
         self.placer.allow_sessions(asked.max_sessions.max(1));
         let attracted = self.attracted(id, &interests, asked.max_sessions);
+        let sources = self.sources(asked);
         self.placer.cluster_mut().set_matches(attracted);
+        self.placer.cluster_mut().set_sources(sources);
         let placed = self.placer.arrive_near(id, &interests, home)?;
         self.placer.cluster_mut().set_matches(BTreeMap::new());
+        self.placer.cluster_mut().set_sources(BTreeMap::new());
         let mut changed = vec![self.note(&asked.client_id, id)];
         let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
         for moved in moved.into_iter().filter(|moved| *moved != id) {
@@ -204,6 +210,18 @@ impl ControlPlane {
     /// # Errors
     /// A rate is negative or not finite; nothing was changed then.
     pub fn restore(&mut self, placement: &Placement) -> Result<(), ParameterError> {
+        self.keep(placement, false)
+    }
+
+    /// The same for a client that did not ask: this is where it was seen, and until it connects again it follows nobody.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub fn restore_seen(&mut self, placement: &Placement) -> Result<(), ParameterError> {
+        self.keep(placement, true)
+    }
+
+    fn keep(&mut self, placement: &Placement, is_only_seen: bool) -> Result<(), ParameterError> {
         let id = self.client(&placement.client_id, None);
         let before = self.topics_of(id);
         let mut at = Vec::new();
@@ -225,6 +243,7 @@ impl ControlPlane {
         self.placer.restore(id, &at)?;
         if let Some(known) = self.clients.get_mut(&placement.client_id) {
             known.placement = placement.clone();
+            known.is_only_seen = is_only_seen;
         }
         self.free_unused(before);
         Ok(())
@@ -419,6 +438,7 @@ impl ControlPlane {
                 placement,
                 home,
                 max_sessions: 0,
+                is_only_seen: false,
             },
         );
         id
@@ -500,7 +520,8 @@ impl ControlPlane {
         let mut open: BTreeSet<BrokerId> = BTreeSet::new();
         for (at, interest) in interests.iter().enumerate() {
             let wanted = at.checked_sub(first_wanted).map(|at| &asked.subscribe[at]);
-            let best = wanted.and_then(|wanted| self.broker(wanted.best?));
+            let wild = wanted.filter(|wanted| is_wildcard(&wanted.filter));
+            let best = wild.and_then(|wanted| self.broker(wanted.best?));
             // What comes from far away arrives once for all who are here, and not for each client.
             let distances = self.placer.cluster().distances();
             let best = best.filter(|best| distances.is_near(home, *best));
@@ -513,6 +534,24 @@ impl ControlPlane {
             }
         }
         self.placer.restore(id, &kept)
+    }
+
+    /// For topics that the client wants and only clients publish that follow nobody: the broker where most of each is published.
+    fn sources(&self, asked: &Asked) -> BTreeMap<TopicId, BrokerId> {
+        let wanted = asked.subscribe.iter();
+        let topics = wanted.filter(|wanted| !is_wildcard(&wanted.filter));
+        let sources = topics.filter_map(|wanted| {
+            let topic = *self.topics.get(&wanted.filter)?;
+            let publishers = self.placer.cluster().publishers(topic);
+            let best = wanted.best.and_then(|node| self.broker(node));
+            let seen = publishers.first().map(|publisher| publisher.broker);
+            let is_source = publishers.iter().all(|publisher| {
+                let name = &self.client_names[publisher.client.index()];
+                self.clients.get(name).is_some_and(|it| it.is_only_seen)
+            });
+            Some((topic, best.or(seen).filter(|_| is_source)?))
+        });
+        sources.collect()
     }
 
     /// For topics that the client is about to publish and nobody wants by their names: the brokers where a filter with wildcards matches them, as far as

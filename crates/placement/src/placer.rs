@@ -36,6 +36,8 @@ pub struct Placer {
     strategy: Box<dyn Strategy + Send>,
     /// One entry a client number; empty for one that is not there.
     clients: Vec<Box<[Assignment]>>,
+    /// By client number: sessions that the client was allowed when it arrived last; 0: unknown.
+    most_sessions: Vec<usize>,
 }
 
 impl fmt::Debug for Placer {
@@ -56,6 +58,7 @@ impl Placer {
             cluster,
             strategy,
             clients: Vec::new(),
+            most_sessions: Vec::new(),
         }
     }
 
@@ -140,10 +143,8 @@ impl Placer {
                 .collect();
             assignments.sort_by_key(|assignment| order[&assignment.topic]);
         }
-        if client.index() >= self.clients.len() {
-            self.clients.resize(client.index() + 1, Box::default());
-        }
-        self.clients[client.index()] = assignments.into_boxed_slice();
+        self.keep(client, assignments);
+        self.most_sessions[client.index()] = self.strategy.limits().max_sessions();
         let mut placed = Placed::default();
         for (topic, broker) in decision.redirects {
             self.redirect(topic, broker, &mut placed);
@@ -157,7 +158,7 @@ impl Placer {
         self.clients.len()
     }
 
-    /// From now on a client has at most this many sessions.
+    /// A client that arrives from now on has at most this many sessions.
     pub fn allow_sessions(&mut self, max_sessions: usize) {
         self.strategy.allow_sessions(max_sessions);
     }
@@ -176,23 +177,31 @@ impl Placer {
         let interests: Vec<Interest> = at.iter().map(|(interest, _)| *interest).collect();
         let interests = merge(&interests)?;
         self.remove(client);
-        let broker_of = |topic: TopicId| {
-            let found = at.iter().find(|(interest, _)| interest.topic == topic);
-            found.map_or(BrokerId(0), |(_, broker)| *broker)
-        };
+        let mut broker_of: BTreeMap<TopicId, BrokerId> = BTreeMap::new();
+        for (interest, broker) in at {
+            broker_of.entry(interest.topic).or_insert(*broker);
+        }
         let assignments: Vec<Assignment> = interests
             .iter()
-            .map(|interest| self.join(client, interest, broker_of(interest.topic)))
+            .map(|interest| self.join(client, interest, broker_of[&interest.topic]))
             .collect();
+        self.keep(client, assignments);
+        Ok(())
+    }
+
+    fn keep(&mut self, client: ClientId, assignments: Vec<Assignment>) {
         if client.index() >= self.clients.len() {
             self.clients.resize(client.index() + 1, Box::default());
+            self.most_sessions.resize(client.index() + 1, 0);
         }
         self.clients[client.index()] = assignments.into_boxed_slice();
-        Ok(())
     }
 
     /// `client` leaves; false when it was not there.
     pub fn leave(&mut self, client: ClientId) -> bool {
+        if let Some(most) = self.most_sessions.get_mut(client.index()) {
+            *most = 0;
+        }
         !self.remove(client).is_empty()
     }
 
@@ -236,7 +245,7 @@ impl Placer {
         }
     }
 
-    /// Moves the publishers of `topic` to `broker`, except where that would cost a client a session too many.
+    /// Moves the publishers of `topic` to `broker`, except where a client would have more sessions than it may, and than it has.
     fn redirect(&mut self, topic: TopicId, broker: BrokerId, placed: &mut Placed) {
         let publishers: Vec<Publisher> = self
             .cluster
@@ -246,13 +255,16 @@ impl Placer {
             .copied()
             .collect();
         for publisher in publishers {
-            let mut moved = self.clients[publisher.client.index()].clone();
+            let before = &self.clients[publisher.client.index()];
+            let most = self.most_sessions[publisher.client.index()];
+            let most = most.max(distinct_brokers(before).len());
+            let mut moved = before.clone();
             for assignment in &mut moved {
                 if assignment.topic == topic && !assignment.subscribes {
                     assignment.broker = broker;
                 }
             }
-            if distinct_brokers(&moved).len() > self.strategy.limits().max_sessions() {
+            if distinct_brokers(&moved).len() > most {
                 continue;
             }
             self.clients[publisher.client.index()] = moved;

@@ -6,8 +6,9 @@ mod moves;
 
 pub use advice::{Advisor, Change, Outcome, Relocation};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use self::bundles::Bundles;
 use crate::backups::{self, Failover};
 use crate::cluster::{Cluster, Traffic};
 use crate::distance::Distances;
@@ -26,7 +27,8 @@ pub struct Arrival {
     pub client: String,
     /// Topic names it publishes on.
     pub publish: Vec<String>,
-    /// Topic filters it subscribes to. A filter with wildcards stands for the known topics it matches (Detti footnote 3).
+    /// Topic filters it subscribes to. A filter with wildcards stands for the known topics it matches (Detti footnote 3), all of them in one session
+    /// if the strategy keeps filters whole.
     pub subscribe: Vec<String>,
     /// Messages per second by topic name: what the client publishes, or what is expected on a topic without publisher.
     /// A topic that is not named has 1.
@@ -35,7 +37,7 @@ pub struct Arrival {
     pub leave: bool,
     /// The node that each of its topics and filters is at now; only an [`Advisor`] reads it.
     pub nodes: BTreeMap<String, String>,
-    /// Sessions that it can have, at least 1; `None`: as many as the limits say. Only an [`Advisor`] reads it.
+    /// Sessions that it can have, at least 1; `None`: as many as the limits say.
     pub max_sessions: Option<usize>,
 }
 
@@ -56,6 +58,10 @@ pub struct Replay {
     placer: Placer,
     topics: Names,
     clients: Names,
+    /// Of a client that does not say how many sessions it can have.
+    max_sessions: usize,
+    /// Filters of clients, if the strategy keeps them whole.
+    bundles: Option<Bundles>,
 }
 
 impl Replay {
@@ -67,7 +73,11 @@ impl Replay {
         broker_count: usize,
         strategy: Box<dyn Strategy + Send>,
     ) -> Result<Self, ParameterError> {
+        let max_sessions = strategy.limits().max_sessions();
+        let bundles = strategy.keeps_filters_whole().then(Bundles::default);
         Ok(Self {
+            max_sessions,
+            bundles,
             placer: Placer::new(Cluster::new(broker_count)?, strategy),
             topics: Names::default(),
             clients: Names::default(),
@@ -110,6 +120,9 @@ impl Replay {
         self.announce(arrival)?;
         let interests = self.interests(arrival)?;
         let client = ClientId(self.clients.number(&arrival.client));
+        let max_sessions = arrival.max_sessions.unwrap_or(self.max_sessions).max(1);
+        self.placer.allow_sessions(max_sessions);
+        self.keep_filters_whole(client, arrival, &interests, max_sessions)?;
         let placed = self.placer.arrive(client, &interests)?;
         let brokers = self
             .placer
@@ -133,6 +146,35 @@ impl Replay {
             flagged: placed.flagged,
             redirected,
         })
+    }
+
+    /// Places what the client's filters with wildcards match, where most of it is published.
+    fn keep_filters_whole(
+        &mut self,
+        client: ClientId,
+        arrival: &Arrival,
+        interests: &[Interest],
+        max_sessions: usize,
+    ) -> Result<(), ParameterError> {
+        let Some(bundles) = &mut self.bundles else {
+            return Ok(());
+        };
+        bundles.forget(client);
+        for filter in arrival.subscribe.iter().filter(|it| is_wildcard(it)) {
+            bundles.add(client, &self.topics.matching(filter));
+        }
+        if !bundles.has(client) {
+            return Ok(());
+        }
+        let wanted: BTreeSet<TopicId> = interests.iter().map(|it| it.topic).collect();
+        let held = self.placer.assignments(client).iter();
+        let left: Vec<_> = held
+            .filter(|it| wanted.contains(&it.topic))
+            .copied()
+            .collect();
+        let cluster = self.placer.cluster();
+        let placed = bundles.placed(cluster, (client, interests), &left, max_sessions);
+        self.placer.restore(client, &placed)
     }
 
     /// Sets the costs of messages between brokers, which the strategy [`Thicket`](crate::Thicket) weighs.
@@ -410,6 +452,82 @@ mod tests {
             let found: Vec<&str> = step.brokers.keys().map(String::as_str).collect();
             assert_eq!(found, expected, "{filter}");
         }
+    }
+
+    #[test]
+    fn a_client_has_no_more_sessions_than_its_line_says() {
+        for strategy in [
+            StrategyKind::MultiSession,
+            StrategyKind::Thicket,
+            StrategyKind::Optimum,
+        ] {
+            for (most, internal) in [(Some(1), 1.0), (Some(2), 0.0), (None, 0.0)] {
+                let mut replay = replay(2, strategy, 4);
+                for arrival in figure_9() {
+                    let is_fan = arrival.client == "fan of both";
+                    let max_sessions = if is_fan { most } else { None };
+                    let arrival = Arrival {
+                        max_sessions,
+                        ..arrival
+                    };
+                    replay.handle_arrival(&arrival).unwrap();
+                }
+                let name = strategy.name();
+                assert_eq!(replay.traffic().internal(), internal, "{name} {most:?}");
+            }
+        }
+        let mut replay = replay(2, StrategyKind::Thicket, 1);
+        let mut last = Step::default();
+        for mut arrival in figure_9() {
+            arrival.max_sessions = Some(2);
+            last = replay.handle_arrival(&arrival).unwrap();
+        }
+        assert_ne!(last.brokers["tennis"], last.brokers["baseball"]);
+    }
+
+    #[test]
+    fn a_filter_with_wildcards_is_in_one_session_as_at_nodes() {
+        let lines = [
+            ("p1", &["a/1"][..], &[][..]),
+            ("s1", &[], &["a/1"]),
+            ("p2", &["a/2"], &[]),
+            ("s2", &[], &["a/2"]),
+            ("p3", &["b"], &[]),
+            ("s3", &[], &["b"]),
+            ("all", &[], &["a/+", "b"]),
+        ];
+        let nodes = |strategy| {
+            let mut replay = replay(3, strategy, 4);
+            let mut last = Step::default();
+            for (client, publish, subscribe) in lines {
+                let arrival = arrival(client, publish, subscribe);
+                last = replay.handle_arrival(&arrival).unwrap();
+            }
+            let used: BTreeSet<BrokerId> = last.brokers.values().copied().collect();
+            let is_whole = last.brokers["a/1"] == last.brokers["a/2"];
+            (is_whole, used.len(), replay.traffic().internal())
+        };
+        assert_eq!(nodes(StrategyKind::Thicket), (true, 2, 1.0));
+        assert_eq!(
+            nodes(StrategyKind::MultiSession),
+            (false, 3, 0.0),
+            "footnote 3"
+        );
+        // Later topics come to where the filter is.
+        let mut replay = replay(3, StrategyKind::Thicket, 4);
+        for (client, publish, subscribe) in lines {
+            replay
+                .announce(&arrival(client, publish, subscribe))
+                .unwrap();
+        }
+        let all = replay
+            .handle_arrival(&arrival("all", &[], &["a/+"]))
+            .unwrap();
+        assert_eq!(all.brokers["a/1"], all.brokers["a/2"]);
+        let more = replay
+            .handle_arrival(&arrival("all", &[], &["a/+", "b"]))
+            .unwrap();
+        assert_eq!(more.brokers["a/1"], all.brokers["a/1"]);
     }
 
     #[test]

@@ -551,6 +551,34 @@ fn advise_never_splits_a_filter_with_wildcards() {
 }
 
 #[test]
+fn replay_gives_each_client_the_sessions_of_its_line_and_keeps_filters_whole() {
+    let lines = r#"{"client":"p1","publish":["t/1"]}
+{"client":"s1","subscribe":["t/1"]}
+{"client":"p2","publish":["t/2"]}
+{"client":"s2","subscribe":["t/2"]}
+{"client":"plain","subscribe":["t/1","t/2"],"max_sessions":1}
+{"client":"dash","subscribe":["t/+"]}
+"#;
+    let file = Scratch::new("own-sessions", lines);
+    let brokers_of = |client: &str, flags: &[&str]| {
+        let arguments = [&["replay", file.path(), "--brokers", "2", "--json"], flags].concat();
+        let rows = objects(&arguments);
+        let row = rows.iter().find(|row| row["client"] == client);
+        let brokers = row.expect("a row")["brokers"].as_object().expect("brokers");
+        let brokers: std::collections::BTreeSet<u64> = brokers
+            .values()
+            .filter_map(|broker| broker.as_u64())
+            .collect();
+        brokers.len()
+    };
+    assert_eq!(brokers_of("plain", &[]), 1);
+    assert_eq!(brokers_of("plain", &["--max-sessions", "2"]), 2);
+    assert_eq!(brokers_of("dash", &["--max-sessions", "2"]), 1);
+    let footnote_3 = ["--strategy", "multi-session", "--max-sessions", "2"];
+    assert_eq!(brokers_of("dash", &footnote_3), 2);
+}
+
+#[test]
 fn advise_refuses_what_it_cannot_know_by_its_name() {
     let file = Scratch::new("crossed-too", CROSSED);
     let bare = Scratch::new("no-nodes", FIGURE_9);

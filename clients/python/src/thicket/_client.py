@@ -611,6 +611,8 @@ def _check_declared(publish: Iterable[str], subscribe: Mapping[str, int], will: 
     for qos in subscribe.values():
         check_qos(qos)
     if will is not None:
+        if not isinstance(will, Message):
+            raise ValueError(f"will: {type(will).__name__}: expected a Message")
         check_message(will)
 
 

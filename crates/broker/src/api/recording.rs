@@ -31,6 +31,10 @@ pub struct RecordedSession {
     /// Its client asked for a placement, and that holds.
     #[serde(default)]
     pub placed: bool,
+    /// Sessions that it asked for at most; none: not known.
+    #[serde(default)]
+    #[schema(required)]
+    pub max_sessions: Option<u8>,
     /// What its placement says that the client publishes here; topics of other clients are known by their rates only.
     pub publish: Vec<String>,
     /// Filters, `$share/...` included.

@@ -76,6 +76,7 @@ fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
     let entry = |record: SessionRecord| {
         let placed = hub.placed_name(now, &record.name);
         let is_placed = placed.is_some();
+        let max_sessions = placed.as_ref().and_then(|placed| placed.max_sessions);
         let (client_id, session, publish) = match placed {
             Some(placed) => (placed.client_id, placed.number, placed.publish),
             None => (record.client_id, 1, Vec::new()),
@@ -85,6 +86,7 @@ fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
             user_name: record.user_name,
             session,
             placed: is_placed,
+            max_sessions,
             publish,
             subscribe: record.filters,
         }

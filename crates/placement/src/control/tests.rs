@@ -164,6 +164,101 @@ fn a_filter_with_wildcards_stays_whole_where_it_is_best() {
 }
 
 #[test]
+fn a_subscriber_comes_where_clients_that_are_not_placed_publish_its_topics() {
+    let mut control = control(&[1, 2, 3]);
+    let topics = ["x", "y", "z"];
+    let published_at = |asked: &mut Asked| {
+        for (wanted, node) in asked.subscribe.iter_mut().zip([3, 1, 2]) {
+            wanted.best = Some(node);
+            wanted.rate = Some(50.0);
+        }
+    };
+    let mut many = asked("many", &[], &topics, 4);
+    published_at(&mut many);
+    let placement = place(&mut control, &many);
+    let nodes = topics.map(|topic| node_of(&placement, topic).node);
+    assert_eq!(nodes, [3, 1, 2]);
+    // Nodes with loads that differ, within gamma.
+    for (node, count) in [(1, 107), (2, 100), (3, 93)] {
+        let names: Vec<String> = (0..count).map(|it| format!("{node}/{it}")).collect();
+        let client = seen(&format!("load-{node}"), node, &names, &names);
+        control.restore(&client).unwrap();
+    }
+    let mut one = asked("one", &[], &["u"], 1);
+    one.subscribe[0].best = Some(1);
+    let placement = place(&mut control, &one);
+    assert_eq!(node_of(&placement, "u").node, 1, "the load matters less");
+    // Where it is subscribed to, it is as well.
+    let elsewhere = seen("elsewhere", 3, &[], &["v".to_owned()]);
+    control.restore(&elsewhere).unwrap();
+    let mut late = asked("late", &[], &["v"], 1);
+    late.subscribe[0].best = Some(1);
+    let placement = place(&mut control, &late);
+    assert_eq!(node_of(&placement, "v").node, 3);
+    // A publisher that is placed follows: its place counts.
+    place(&mut control, &near(2, asked("p", &["w"], &[], 1)));
+    let at = only_node_of(&control, "p");
+    let mut last = asked("last", &[], &["w"], 1);
+    last.subscribe[0].best = Some(at % 3 + 1);
+    let placement = place(&mut control, &last);
+    let publisher = control.placement("p").unwrap();
+    assert_eq!(node_of(&placement, "w").node, node_of(publisher, "w").node);
+}
+
+#[test]
+fn a_subscriber_goes_to_publishers_that_were_only_seen_and_others_follow_it() {
+    for is_only_seen in [true, false] {
+        let mut control = control(&[1, 2, 3]);
+        // Node 1 has most load, within gamma.
+        for (node, count) in [(1, 109), (2, 106), (3, 85)] {
+            let names: Vec<String> = (0..count).map(|it| format!("{node}/{it}")).collect();
+            let load = seen(&format!("load-{node}"), node, &names, &names);
+            control.restore(&load).unwrap();
+        }
+        let publisher = seen("p", 1, &["t".to_owned()], &[]);
+        if is_only_seen {
+            control.restore_seen(&publisher).unwrap();
+        } else {
+            control.restore(&publisher).unwrap();
+        }
+        let changed = control.place(&asked("s", &[], &["t"], 1)).unwrap();
+        let node = changed[0].sessions[0].node;
+        let follows = changed.iter().any(|it| it.client_id == "p");
+        assert_eq!(
+            (node, follows),
+            if is_only_seen { (1, false) } else { (3, true) }
+        );
+        assert_eq!(control.cluster().internal(), 0.0);
+    }
+}
+
+#[test]
+fn a_publisher_that_follows_has_no_more_sessions_than_it_asked_for() {
+    let mut control = control(&[1, 2, 3]);
+    for number in 0..90 {
+        let topic = format!("idle/{number}");
+        place(&mut control, &asked(&topic, &[&topic], &[], 1));
+    }
+    for topics in [["a", "b"], ["c", "d"], ["e", "f"]] {
+        place(&mut control, &asked(topics[0], &topics, &[], 1));
+    }
+    // Two sessions at three nodes: `a` costs least where it is not published, if its publisher followed.
+    let subscriber = asked("s", &[], &["a", "c", "d", "e", "f"], 2);
+    let placement = place(&mut control, &subscriber);
+    assert_eq!(placement.sessions.len(), 2);
+    let publisher = control.placement("a").unwrap();
+    let node = |topic| node_of(&placement, topic).node;
+    assert_ne!(node("a"), node_of(publisher, "b").node);
+    assert_eq!(publisher.sessions.len(), 1, "{publisher:?}");
+    // One that may have two sessions follows.
+    place(&mut control, &asked("a", &["a", "b"], &[], 2));
+    assert!(control.remove("s"));
+    control.place(&subscriber).unwrap();
+    assert_eq!(control.placement("a").unwrap().sessions.len(), 2);
+    assert_eq!(control.cluster().internal(), 0.0);
+}
+
+#[test]
 fn whoever_takes_over_goes_on_from_the_placements_it_knows() {
     let mut first = control(&[1, 2, 3]);
     let mut known = BTreeMap::new();

@@ -282,7 +282,7 @@ impl Advisor {
             }
             let client = ClientId(replay.clients.number(&arrival.client));
             let most = self.limits.max_sessions();
-            sessions.push(arrival.max_sessions.map_or(most, |own| own.clamp(1, most)));
+            sessions.push(arrival.max_sessions.unwrap_or(most).max(1));
             let interests = replay.interests(arrival)?;
             for filter in arrival.subscribe.iter().filter(|it| super::is_wildcard(it)) {
                 bundles.add(client, &replay.topics.matching(filter));

@@ -33,6 +33,11 @@ impl Bundles {
         }
     }
 
+    /// The client has no filters any more.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.0.remove(&client);
+    }
+
     /// Whether a client has any.
     pub(super) fn has(&self, client: ClientId) -> bool {
         self.0.contains_key(&client)

@@ -12,7 +12,7 @@ use crate::ids::BrokerId;
 #[derive(Debug, Clone)]
 pub struct Matching {
     limits: Limits,
-    max_sessions: usize,
+    has_one_session: bool,
     options: MatchingOptions,
 }
 
@@ -22,7 +22,7 @@ impl Matching {
     pub fn best_match(limits: Limits, options: MatchingOptions) -> Self {
         Self {
             limits,
-            max_sessions: 1,
+            has_one_session: true,
             options,
         }
     }
@@ -32,7 +32,7 @@ impl Matching {
     pub fn multi_session(limits: Limits, options: MatchingOptions) -> Self {
         Self {
             limits,
-            max_sessions: limits.max_sessions(),
+            has_one_session: false,
             options,
         }
     }
@@ -41,6 +41,10 @@ impl Matching {
 impl Strategy for Matching {
     fn place(&mut self, cluster: &Cluster, request: &Request<'_>) -> Decision {
         let broker_count = cluster.broker_count();
+        let max_sessions = match self.has_one_session {
+            true => 1,
+            false => self.limits.max_sessions(),
+        };
         // One row a topic, one column a broker: loads and activity do not change while one client is placed.
         let growths: Vec<f64> = request
             .interests
@@ -59,7 +63,7 @@ impl Strategy for Matching {
         while !unassigned.is_empty() {
             let demand = Demand::of(cluster, unassigned.iter().map(|i| &request.interests[*i]));
             // Algorithm 1 stops when the last session is chosen; a client that has them all keeps to them.
-            let candidates = if used.len() >= self.max_sessions {
+            let candidates = if used.len() >= max_sessions {
                 used.clone()
             } else {
                 self.options.candidates(cluster, self.limits, demand)
@@ -70,7 +74,7 @@ impl Strategy for Matching {
             if !used.contains(&next) {
                 used.push(next);
             }
-            let last = used.len() >= self.max_sessions;
+            let last = used.len() >= max_sessions;
             let best = if last {
                 std::mem::take(&mut unassigned)
             } else {
@@ -88,6 +92,10 @@ impl Strategy for Matching {
 
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn allow_sessions(&mut self, max_sessions: usize) {
+        self.limits = self.limits.with_sessions(max_sessions);
     }
 }
 

@@ -101,6 +101,12 @@ pub trait Strategy {
 
     /// From now on at most this many sessions a client, at least 1; a strategy that gives each client one keeps to that.
     fn allow_sessions(&mut self, _max_sessions: usize) {}
+
+    /// Whether all that a filter with wildcards matches is in one session of its client, as in a cluster of nodes. Otherwise each topic is placed by itself
+    /// (Detti footnote 3).
+    fn keeps_filters_whole(&self) -> bool {
+        false
+    }
 }
 
 /// Bounds on a placement.

@@ -62,4 +62,8 @@ impl Strategy for Optimum {
     fn limits(&self) -> Limits {
         self.limits
     }
+
+    fn allow_sessions(&mut self, max_sessions: usize) {
+        self.limits = self.limits.with_sessions(max_sessions);
+    }
 }

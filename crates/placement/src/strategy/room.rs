@@ -119,8 +119,11 @@ impl<'a> Fairness<'a> {
     /// What it costs to bring the topic to `broker` for the subscriber from the nearest broker that has it; a little where its idle publishers follow.
     pub(super) fn subscriber_miss(&self, interest: &Interest, broker: BrokerId) -> f64 {
         let topic = interest.topic;
-        if self.cluster.listening_count(topic) > 0 {
-            return self.cluster.nearest_listener(topic, broker);
+        let is_wanted = self.cluster.listening_count(topic) > 0;
+        let listener = is_wanted.then(|| self.cluster.nearest_listener(topic, broker));
+        let nearest = [listener, self.cluster.source_cost(topic, broker)];
+        if let Some(cost) = nearest.into_iter().flatten().min_by(f64::total_cmp) {
+            return cost;
         }
         let coming = self.rate_elsewhere(topic, broker);
         if coming == 0.0 {
@@ -211,8 +214,11 @@ impl<'a> Room<'a> {
 
     /// Rate of the idle publishers that would follow the subscriber to `broker`.
     fn following(&self, interest: &Interest, broker: BrokerId) -> f64 {
-        if interest.role.subscribes() && self.fairness.cluster.listening_count(interest.topic) == 0
-        {
+        let cluster = self.fairness.cluster;
+        let is_first = cluster.listening_count(interest.topic) == 0;
+        // What is published by clients that follow nobody stays where it is.
+        let may_follow = cluster.source_cost(interest.topic, broker).is_none();
+        if interest.role.subscribes() && is_first && may_follow {
             self.fairness.rate_elsewhere(interest.topic, broker)
         } else {
             0.0

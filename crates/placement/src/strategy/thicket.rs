@@ -108,6 +108,10 @@ impl Strategy for Thicket {
     fn allow_sessions(&mut self, max_sessions: usize) {
         self.limits = self.limits.with_sessions(max_sessions);
     }
+
+    fn keeps_filters_whole(&self) -> bool {
+        true
+    }
 }
 
 impl Thicket {

@@ -60,11 +60,7 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     let sites = arguments.prices.sites(&recording.cluster)?;
     let cost = arguments.prices.cost_between(&recording.cluster)?;
     let mut arrivals: Vec<Arrival> = recording.arrivals.into_iter().map(|(_, it)| it).collect();
-    if arguments.fair.is_given() {
-        for arrival in &mut arrivals {
-            arrival.max_sessions = None;
-        }
-    }
+    arguments.fair.apply(arrivals.iter_mut());
     let assumed = assumed_sessions(&arrivals, arguments.fair);
     let weights = CpuWeights::default();
     let mut advisor = Advisor::new(recording.cluster.nodes, arrivals, limits, weights)?;
@@ -129,7 +125,7 @@ fn assumed_sessions(arrivals: &[Arrival], fair: FairOptions) -> String {
     let limited = arrivals.iter().filter(|it| it.max_sessions.is_some());
     match limited.count() {
         0 => format!("\nEach client may have up to {most} (--max-sessions).\n"),
-        limited if limited == arrivals.len() => "\nClients have as many sessions as they are recorded with: one, unless a placement is known. \
+        limited if limited == arrivals.len() => "\nClients have as many sessions as they are recorded with: one, unless they asked for more. \
              --max-sessions shows what more would gain.\n".to_owned(),
         limited => format!(
             "\n{limited} of {} clients have as many sessions as they are recorded with, the others up to {most}; --max-sessions is for all.\n",

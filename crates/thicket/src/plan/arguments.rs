@@ -1,7 +1,7 @@
 //! Arguments that several subcommands share.
 
 use thicket_placement::{
-    Application, ArrivalOrder, Limits, MatchingOptions, ParameterError, Rates, Setting,
+    Application, Arrival, ArrivalOrder, Limits, MatchingOptions, ParameterError, Rates, Setting,
     StrategyKind,
 };
 
@@ -22,7 +22,7 @@ pub(super) enum ScenarioName {
 /// What a placement has to keep to.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct FairOptions {
-    /// Sessions a client may have (Nses) [default: 4; of a client that is recorded with fewer, those]
+    /// Sessions a client may have (Nses) [default: as many as it is recorded with, else 4]
     #[arg(long, value_name = "N")]
     max_sessions: Option<usize>,
     /// Fairness factor (gamma): a broker above so many times the mean counts in `above_gamma`.
@@ -45,9 +45,13 @@ impl FairOptions {
         self.max_sessions.unwrap_or(SESSIONS)
     }
 
-    /// Whether they are those of every client, also of one that is recorded with fewer.
-    pub(super) const fn is_given(self) -> bool {
-        self.max_sessions.is_some()
+    /// A number that was given is that of every client, whatever is recorded of it.
+    pub(super) fn apply<'a>(self, arrivals: impl Iterator<Item = &'a mut Arrival>) {
+        if self.max_sessions.is_some() {
+            for arrival in arrivals {
+                arrival.max_sessions = None;
+            }
+        }
     }
 }
 

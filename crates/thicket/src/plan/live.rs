@@ -154,6 +154,7 @@ impl Clients {
             user_name,
             session: number,
             placed,
+            max_sessions,
             publish,
             subscribe,
         } = session;
@@ -164,11 +165,11 @@ impl Clients {
         let is_new = !self.arrivals.contains_key(&name);
         let arrival = self.arrivals.entry(name.clone()).or_default();
         arrival.client.clone_from(&name);
-        // How many sessions a placement may have the node does not say. Nodes of before do not say who is placed either: there only a placement has several
-        // sessions, or says what its client publishes.
+        // Nodes of before do not say how many sessions a client asked for, or who is placed: there only a placement has several sessions, or says what its
+        // client publishes.
         let is_placed = *placed || *number > 1 || !publish.is_empty();
         if is_placed {
-            arrival.max_sessions = None;
+            arrival.max_sessions = max_sessions.map(usize::from);
         } else if is_new {
             arrival.max_sessions = Some(1);
         }
@@ -245,6 +246,7 @@ mod tests {
             user_name: None,
             session: 1,
             placed: false,
+            max_sessions: None,
             publish: names(publish),
             subscribe: names(subscribe),
         }
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_no_placement_is_known_of_has_one_session() {
+    fn a_client_has_the_sessions_that_it_asked_for_and_one_if_no_placement_is_known() {
         let mut clients = Clients::default();
         clients.add("n1", &session("plain", &[], &["a"]));
         clients.add("n1", &session("placed", &[], &["a"]));
@@ -285,10 +287,16 @@ mod tests {
             ..session("asked", &[], &["a", "b"])
         };
         clients.add("n2", &asked);
+        let three = RecordedSession {
+            placed: true,
+            max_sessions: Some(3),
+            ..session("three", &[], &["a"])
+        };
+        clients.add("n1", &three);
         let most = |name: &str| clients.arrivals[name].max_sessions;
         assert_eq!(
-            ["plain", "placed", "publishes", "asked"].map(most),
-            [Some(1), None, None, None]
+            ["plain", "placed", "publishes", "asked", "three"].map(most),
+            [Some(1), None, None, None, Some(3)]
         );
     }
 

@@ -47,12 +47,15 @@ pub(super) struct Replay {
 }
 
 pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
+    let mut recording = arguments.source.recording()?;
+    let arrivals = recording.arrivals.iter_mut().map(|(_, arrival)| arrival);
+    arguments.fair.apply(arrivals);
     let run = Run {
         strategy: arguments.strategy,
         limits: arguments.fair.limits()?,
         options: arguments.choices.options()?,
         seed: arguments.seed,
-        recording: arguments.source.recording()?,
+        recording,
     };
     let cluster = &run.recording.cluster;
     let known = Some(cluster.nodes.len()).filter(|count| *count > 0);

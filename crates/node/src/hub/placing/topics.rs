@@ -1,10 +1,10 @@
 //! How often clients publish to which topics, by node: each node sends all others its topics with most messages, and again only what has changed by
 //! half. Placement is based on it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot};
-use thicket_session::time::Instant;
+use thicket_session::{time::Instant, topic::TopicFilter};
 
 use super::Placing;
 use crate::{
@@ -151,6 +151,48 @@ impl Placing {
     }
 }
 
+/// Those of `rates` that a filter with wildcards can match: their first levels are those of the filter before its first wildcard.
+pub(super) fn candidates<'a>(
+    rates: &'a Rates,
+    filter: &'a str,
+) -> impl Iterator<Item = (&'a Arc<str>, u64)> {
+    let wildcard = filter.find(['+', '#']).unwrap_or(filter.len());
+    // Without the separator: `a/#` matches `a`, too.
+    let levels = filter[..wildcard].strip_suffix('/').unwrap_or("");
+    let from = (Bound::Included(levels), Bound::Unbounded);
+    let starting = rates.range::<str, _>(from);
+    starting
+        .take_while(move |(topic, _)| topic.starts_with(levels))
+        .map(|(topic, rate)| (topic, *rate))
+}
+
+/// The node where most of what `filter` matches is published, and thousandths of a message a second at all nodes; `None`: nothing is known. A filter with
+/// wildcards takes as many of the `comparisons` that are left as it has candidates, and nothing is known of it when they are used up.
+pub(super) fn published<'a>(
+    by_node: impl Iterator<Item = (NodeId, &'a Rates)>,
+    filter: &str,
+    comparisons: &mut usize,
+) -> Option<(NodeId, u64)> {
+    let parsed = TopicFilter::new(filter).ok()?;
+    let is_wild = filter.contains(['+', '#']);
+    let (mut all, mut best) = (0, None);
+    for (node, rates) in by_node {
+        let mut here = 0;
+        if is_wild {
+            for (topic, rate) in candidates(rates, filter) {
+                *comparisons = comparisons.checked_sub(1)?;
+                here += if parsed.matches(topic) { rate } else { 0 };
+            }
+        } else {
+            here = rates.get(filter).copied().unwrap_or(0);
+        }
+        all += here;
+        best = best.max(Some((here, node)).filter(|_| here > 0));
+    }
+    let (_, node) = best?;
+    Some((node, all))
+}
+
 fn encode<'a>(is_first: bool, topics: impl Iterator<Item = (&'a str, u64)>) -> (u8, Vec<u8>) {
     let topics = topics.collect();
     Message::Topics { is_first, topics }.encode()
@@ -204,6 +246,48 @@ mod tests {
         for (name, announced, rate, expected) in cases {
             assert_eq!(steady(announced, rate), expected, "{name}");
         }
+    }
+
+    fn rates(topics: &[(&str, u64)]) -> Rates {
+        let topics = topics.iter();
+        topics
+            .map(|(topic, rate)| ((*topic).into(), *rate))
+            .collect()
+    }
+
+    #[test]
+    fn the_node_with_most_of_what_a_filter_matches_is_found_with_few_comparisons() {
+        let here = rates(&[("a", 1), ("a/1", 2), ("a/1/x", 3), ("ab/1", 4), ("b/1", 5)]);
+        let there = rates(&[("a/1", 1), ("a/2", 9), ("c", 1)]);
+        let both = || [(NodeId(1), &here), (NodeId(2), &there)].into_iter();
+        for (filter, expected, compared) in [
+            ("a/1", Some((NodeId(1), 3)), 0),
+            ("a/2", Some((NodeId(2), 9)), 0),
+            ("nobody", None, 0),
+            ("a/+", Some((NodeId(2), 12)), 6),
+            ("a/#", Some((NodeId(2), 16)), 6),
+            ("a/1/#", Some((NodeId(1), 6)), 3),
+            ("+/1", Some((NodeId(1), 12)), 8),
+            ("#", Some((NodeId(1), 26)), 8),
+            ("c/+", None, 1),
+            ("d/+/+", None, 0),
+        ] {
+            let mut left = 100;
+            assert_eq!(published(both(), filter, &mut left), expected, "{filter}");
+            assert_eq!(100 - left, compared, "{filter}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_filter_when_all_comparisons_are_used_up() {
+        let here = rates(&[("a/1", 2), ("a/2", 3), ("b/1", 4)]);
+        let mut left = 4;
+        let mut known =
+            |filter| published([(NodeId(1), &here)].into_iter(), filter, &mut left).is_some();
+        assert_eq!(
+            ["a/+", "+/1", "#", "a/1"].map(&mut known),
+            [true, false, false, true]
+        );
     }
 
     #[test]

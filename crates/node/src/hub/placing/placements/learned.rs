@@ -26,7 +26,7 @@ use crate::{
     hub::{
         context::Context,
         control::{END, Follows, LEARNING},
-        placing::Placing,
+        placing::{Placing, topics::candidates},
     },
     messages::ClientHabits,
     scope::client_id_of,
@@ -166,12 +166,12 @@ impl Placing {
 
     /// The heaviest topics that a filter matches.
     fn matches_of(&self, cx: &Context, filter: &str) -> Topics {
-        let Ok(filter) = TopicFilter::new(filter) else {
+        let Ok(parsed) = TopicFilter::new(filter) else {
             return Vec::new();
         };
         let mut all: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (_, rates) in self.rates_by_node(cx) {
-            for (topic, rate) in rates.iter().filter(|(topic, _)| filter.matches(topic)) {
+            for (topic, rate) in candidates(rates, filter).filter(|it| parsed.matches(it.0)) {
                 *all.entry(topic).or_default() += rate;
             }
         }

@@ -25,12 +25,14 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{Asked, ControlPlane, Placement, Wanted, session_client_id};
-use thicket_session::{time::Instant, topic::TopicFilter};
+use thicket_placement::{
+    Asked, ControlPlane, ParameterError, Placement, Wanted, session_client_id,
+};
+use thicket_session::time::Instant;
 
 pub(in crate::hub) use self::learned::Learned;
 use self::learned::Learning;
-use super::Placing;
+use super::{Placing, topics::published};
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
@@ -39,6 +41,7 @@ use crate::{
         control::{Follows, Message, PlacementOrder},
     },
     messages::Claim,
+    placing::bad_field,
     scope::{client_id_of, user_name_of},
 };
 
@@ -52,6 +55,8 @@ const PENDING: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long costs of messages between nodes are used: round trips change.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
+/// Of filters with wildcards with topics, for one request: a few milliseconds.
+const COMPARISONS: usize = 262_144;
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// The key of the rendezvous hash that draws the placer.
@@ -247,11 +252,12 @@ impl Placing {
             let rate = given(&name);
             (name, rate)
         });
+        let mut comparisons = COMPARISONS;
         let subscribe = subscribe.into_iter().map(|filter| {
-            let (best, known) = self.known_rate(cx, &filter);
+            let known = published(self.rates_by_node(cx), &filter, &mut comparisons);
             Wanted {
-                rate: given(&filter).or(known),
-                best,
+                rate: given(&filter).or(known.map(|(_, millis)| millis as f64 / 1000.0)),
+                best: known.map(|(node, _)| node.0),
                 filter,
             }
         });
@@ -262,31 +268,6 @@ impl Placing {
             max_sessions: usize::from(max_sessions),
             home: Some(cx.own().0),
         }
-    }
-
-    /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches, as far as these are
-    /// known.
-    fn known_rate(&self, cx: &Context, filter: &str) -> (Option<u64>, Option<f64>) {
-        let Ok(parsed) = TopicFilter::new(filter) else {
-            return (None, None);
-        };
-        let is_wild = filter.contains(['+', '#']);
-        let mut by_node: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for (node, rates) in self.rates_by_node(cx) {
-            let sum = if is_wild {
-                let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
-                matching.map(|(_, rate)| rate).sum()
-            } else {
-                rates.get(filter).copied().unwrap_or(0)
-            };
-            if sum > 0 {
-                by_node.insert(node, sum);
-            }
-        }
-        let all: u64 = by_node.values().sum();
-        let best = by_node.iter().max_by_key(|(_, rate)| **rate);
-        let best = best.map(|(node, _)| node.0).filter(|_| is_wild);
-        (best, (all > 0).then_some(all as f64 / 1000.0))
     }
 
     fn placer(&self, cx: &Context) -> NodeId {
@@ -344,12 +325,9 @@ impl Placing {
         request: u64,
         problem: &str,
     ) {
-        let placed = if problem.is_empty() {
-            Ok(())
-        } else if problem == PlacementError::Unknown.to_string() {
-            Err(PlacementError::Unknown)
-        } else {
-            Err(PlacementError::Refused(problem.to_owned()))
+        let placed = match problem {
+            "" => Ok(()),
+            problem => Err(PlacementError::from_text(problem)),
         };
         self.have_placed(cx, now, request, None, placed);
     }
@@ -434,7 +412,7 @@ impl Placing {
             return Err(PlacementError::Unsure);
         };
         let placed = control.place(asked);
-        let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
+        let changed = placed.map_err(|error| bad_field(error.parameter, &error.rule))?;
         for placement in changed {
             let follows = self.what_is_followed(&placement, asked);
             self.send_all_placed(cx, &placement, follows);
@@ -523,7 +501,7 @@ impl Placing {
             let mut control = control.map_err(|_| PlacementError::NoNodes)?;
             for known in self.placements.known.values() {
                 // What another node sent may be anything: what is impossible is left out.
-                let _ = control.restore(&known.placement);
+                let _ = restore(&mut control, &known.placement, known.follows);
             }
             self.placements.control = Some((nodes, control));
         }
@@ -551,7 +529,7 @@ impl Placing {
         }
         if let Some((_, control)) = &mut self.placements.control {
             // As above.
-            let _ = control.restore(&placement);
+            let _ = restore(control, &placement, follows);
         }
         if follows == Follows::Subscribers {
             self.have_client_follow(cx, now, &placement);
@@ -698,5 +676,17 @@ impl Placing {
             sessions: placement.sessions.iter().map(session).collect(),
             expires_in: until.since(now.instant),
         }
+    }
+}
+
+fn restore(
+    control: &mut ControlPlane,
+    placement: &Placement,
+    follows: Follows,
+) -> Result<(), ParameterError> {
+    if follows.is_learned() {
+        control.restore_seen(placement)
+    } else {
+        control.restore(placement)
     }
 }

@@ -3,8 +3,9 @@
 //! Only what was placed is resolved: a client that merely has the client identifier `C~2` is a client of its own.
 
 use thicket_overlay::NodeId;
-use thicket_placement::{PlacedSession, Placement, session_client_id};
+use thicket_placement::{PlacedSession, session_client_id};
 
+use super::Known;
 use crate::{
     Now, PlacedName,
     hub::placing::Placing,
@@ -15,7 +16,8 @@ use crate::{
 impl Placing {
     /// See [`crate::Hub::placed_name`].
     pub(in crate::hub) fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
-        let (placement, session) = self.placed_session(now, name)?;
+        let (known, session) = self.placed_session(now, name)?;
+        let placement = &known.placement;
         let client_id = client_id_of(&placement.client_id);
         let all = placement.sessions.iter().map(|session| {
             let named = session_client_id(client_id, session.number);
@@ -25,6 +27,7 @@ impl Placing {
             client_id: client_id.to_owned(),
             sessions: all.collect(),
             number: session.number,
+            max_sessions: Some(known.max_sessions).filter(|most| *most > 0),
             publish: session.publish.iter().map(|it| it.0.clone()).collect(),
         })
     }
@@ -81,14 +84,14 @@ impl Placing {
         name: &str,
         question: &PlaceQuestion,
     ) -> Option<NodeId> {
-        let (placement, _) = self.placed_session(now, name)?;
+        let (known, _) = self.placed_session(now, name)?;
         let names = |session: &&PlacedSession| match question {
             PlaceQuestion::Filter { filter, .. } => {
                 session.subscribe.iter().any(|it| *it.0 == **filter)
             }
             PlaceQuestion::Topic { topic, .. } => session.publish.iter().any(|it| *it.0 == **topic),
         };
-        let session = placement.sessions.iter().find(names)?;
+        let session = known.placement.sessions.iter().find(names)?;
         Some(NodeId(session.node))
     }
 
@@ -98,12 +101,12 @@ impl Placing {
         Some(NodeId(session.node))
     }
 
-    fn placed_session(&self, now: Now, name: &str) -> Option<(&Placement, &PlacedSession)> {
+    fn placed_session(&self, now: Now, name: &str) -> Option<(&Known, &PlacedSession)> {
         let known = |name: &str, number: u16| {
             let known = self.asked(now, name)?;
             let mut sessions = known.placement.sessions.iter();
             let session = sessions.find(|session| session.number == number)?;
-            Some((&known.placement, session))
+            Some((known, session))
         };
         known(name, 1).or_else(|| {
             let (of, number) = name.rsplit_once('~')?;

@@ -5,7 +5,10 @@ use thicket_session::topic::TopicFilter;
 
 use crate::{
     Now, WorkerId,
-    hub::{context::Context, placing::Placing},
+    hub::{
+        context::Context,
+        placing::{Placing, topics::candidates},
+    },
     messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
@@ -46,7 +49,7 @@ impl Placing {
         let (mut here, mut best) = (0, None);
         for (node, rates) in self.rates_by_node(cx) {
             let rate: u64 = if is_wild {
-                let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
+                let matching = candidates(rates, filter).filter(|it| parsed.matches(it.0));
                 matching.map(|(_, rate)| rate).sum()
             } else {
                 rates.get(filter).copied().unwrap_or(0)
