@@ -32,6 +32,8 @@ pub struct Machines {
     pub(crate) threads: Vec<Slots>,
     pub(crate) mail: BTreeMap<(Peer, Peer), VecDeque<(u64, Letter)>>,
     pub(crate) accepts: Vec<VecDeque<(u64, EndId)>>,
+    /// Connections are accepted: all workers have recovered what was stored.
+    pub(crate) is_open: bool,
     pub(crate) verdicts: Vec<VecDeque<(u64, ConnectionId, EndId, Verdict)>>,
     /// Dials that have ended, with the connection if one was established.
     pub dialled: VecDeque<(String, Option<EndId>)>,
@@ -161,8 +163,18 @@ impl Machines {
         }
     }
 
+    /// Opens the listeners when all workers have recovered. Returns whether that is now.
+    pub(crate) fn opens(&mut self) -> bool {
+        let was_open = self.is_open;
+        self.is_open |= self.workers.iter().all(Worker::is_settled);
+        self.is_open && !was_open
+    }
+
     pub(crate) fn accept(&mut self, node: usize, now: Now, id: WorkerId, net: &mut Net) {
         let thread = usize::from(id.0);
+        if !self.is_open {
+            return;
+        }
         while let Some((_, end)) = self.accepts[thread].pop_front() {
             let owner = Peer::Worker(id);
             let connection = self.threads[thread].insert(end, owner);

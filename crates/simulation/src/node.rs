@@ -171,6 +171,7 @@ impl Node {
             threads: (0..count).map(|_| Slots::default()).collect(),
             mail: BTreeMap::new(),
             accepts: (0..count).map(|_| VecDeque::new()).collect(),
+            is_open: false,
             verdicts: (0..count).map(|_| VecDeque::new()).collect(),
             dialled: VecDeque::new(),
             heard_of: VecDeque::new(),
@@ -453,6 +454,11 @@ impl Node {
             }
             if !machines.wants_round(peer) {
                 machines.threads[thread_of(peer)].free_removed();
+                if machines.opens() {
+                    for peer in self.peers() {
+                        net.wake(net.now, Wake::Shell(self.index, peer));
+                    }
+                }
                 return;
             }
         }

@@ -44,7 +44,7 @@ mod serving;
 mod wire;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -95,8 +95,9 @@ pub struct Hub {
     retained: RetainedMessages,
     agreement: Agreement,
     placing: Placing,
-    /// Claims are answered from here on: discovery has had its time.
-    ready_at: Instant,
+    /// Claims are answered from here on: discovery has had its time. `None`: it has not begun.
+    ready_at: Option<Instant>,
+    recovery: Recovery,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
     /// Since when nodes are up that are not part of the view yet: registrars and members do not know them.
@@ -114,6 +115,14 @@ const JOINING: Duration = Duration::from_millis(200);
 
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
 const RESUMED: Duration = Duration::from_secs(5);
+
+/// The workers that have not reported yet what they have recovered, and the addresses that are dialled when all have. Before, other nodes would be told
+/// that this one has no sessions: a client that comes back there would get a new one.
+#[derive(Debug, Default)]
+struct Recovery {
+    workers: BTreeSet<WorkerId>,
+    dials: Vec<String>,
+}
 
 /// When the next round is due although nothing happens.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +150,8 @@ impl Hub {
             agreement: Agreement::default(),
             placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.tenants.clone(), config.stores),
-            ready_at: now.instant + config.discovery_grace,
+            ready_at: None,
+            recovery: Recovery::default(),
             was_in_doubt: false,
             joined_since: None,
             newcomers: Newcomers::default(),
@@ -162,6 +172,10 @@ impl Hub {
         hub.cx.members.join(own.node, &own.name);
         hub.start_flooding();
         hub.view_changed(now);
+        if hub.cx.config.stores {
+            hub.recovery.workers.extend(hub.cx.workers());
+        }
+        hub.review_recovery(now);
         hub
     }
 
@@ -336,7 +350,7 @@ impl Hub {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let ready = (!self.cx.is_ready).then_some(self.ready_at);
+        let ready = self.ready_at.filter(|_| !self.cx.is_ready);
         let has_left =
             !self.unread.is_empty() || !self.backlog.is_empty() || self.has_retained_queries();
         let unread = has_left.then(Instant::default);
@@ -407,8 +421,19 @@ impl Hub {
         self.drain_overlay(now);
     }
 
+    /// Discovery begins when all workers have reported what they have recovered.
+    fn review_recovery(&mut self, now: Now) {
+        if self.ready_at.is_none() && self.recovery.workers.is_empty() {
+            self.ready_at = Some(now.instant + self.cx.config.discovery_grace);
+            for address in std::mem::take(&mut self.recovery.dials) {
+                self.cx.outputs.push_back(HubOutput::Dial { address });
+            }
+        }
+    }
+
     fn check_ready(&mut self, now: Now) {
-        if !self.cx.is_ready && now.instant >= self.ready_at && self.cx.overlay.is_ready() {
+        let had_its_time = self.ready_at.is_some_and(|at| now.instant >= at);
+        if !self.cx.is_ready && had_its_time && self.cx.overlay.is_ready() {
             thicket_session::reach!("time discovery_grace");
             self.cx.is_ready = true;
             self.review_quorum(now);
@@ -430,7 +455,12 @@ impl Hub {
             ToHub::Taken { bytes } => self.note_taken(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
             ToHub::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
-            ToHub::Interest { sequence, changes } => self.handle_interest(from, sequence, changes),
+            ToHub::Interest { sequence, changes } => {
+                self.handle_interest(from, sequence, changes);
+                // The first ones of a worker are all that it has recovered.
+                self.recovery.workers.remove(&from);
+                self.review_recovery(now);
+            }
             ToHub::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
             ToHub::Claim(claim) => self.handle_claim(now, from, claim),
             ToHub::GrantDone { client_id } => {
@@ -530,7 +560,10 @@ impl Hub {
 
     fn perform(&mut self, now: Now, output: Output) {
         match output {
-            Output::Dial { address } => self.cx.outputs.push_back(HubOutput::Dial { address }),
+            Output::Dial { address } if self.recovery.workers.is_empty() => {
+                self.cx.outputs.push_back(HubOutput::Dial { address });
+            }
+            Output::Dial { address } => self.recovery.dials.push(address),
             Output::Flush(link) => self
                 .cx
                 .outputs

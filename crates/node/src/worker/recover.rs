@@ -108,9 +108,7 @@ impl Worker {
             primaries,
             ..
         } = self;
-        let Some(recovery) = recovery.take() else {
-            return;
-        };
+        let recovery = recovery.take().unwrap_or_default();
         let mut changes = Vec::new();
         for ((log, number), recovering) in recovery.sessions {
             primaries.recover_session(cx, now, (log, number), recovering, &mut changes);
@@ -123,7 +121,7 @@ impl Worker {
             primaries.recover_will(cx, place, stored);
         }
         primaries.covers.look_for_uncovered();
-        // `is_settled` waits for the answer.
+        // `is_settled` waits for the answer; the hub takes it as the end of the recovery.
         cx.announce_all(changes);
     }
 }
