@@ -142,8 +142,7 @@ impl Context {
                     // The primary drops it too, and counts it; or it names it, and is asked for it.
                     return;
                 }
-                let way = (is_seen, outgoing.is_alone);
-                let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
+                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
                 self.arrivals.unblocked.extend(unblocked);
             }
             return;

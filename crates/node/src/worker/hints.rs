@@ -161,6 +161,5 @@ impl Worker {
                 note_late(&mut self.cx, now, origin, record.number);
             }
         }
-        self.sources.watch_hints(&mut self.cx, now);
     }
 }

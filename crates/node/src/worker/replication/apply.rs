@@ -44,6 +44,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Sequences requested at once.
 const ASKED: usize = 1_000;
+/// Messages, and bytes of them, that are sent to primaries at once: these look for the session of each.
+const TOLD: (usize, u64) = (64, 1024 * 1024);
 
 /// A record that is being read.
 #[derive(Debug)]
@@ -351,6 +353,8 @@ impl Sources {
                     if let (JournalEntry::Append(append), Some(publication)) =
                         (entry, reading.publication)
                         && append.reference.is_none()
+                        && let Some(backup) = self.backup_mut(cx, reading.source, append.session)
+                        && !backup.is_of_former(entry)
                     {
                         let uid = publication.id.session;
                         let taken = publication.alone();
@@ -711,7 +715,7 @@ impl Sources {
 
     /// Sets the next check of the backups: soon if one lacks a message, else now and then.
     fn watch_backups(&mut self, cx: &mut Context, now: Now) {
-        let wait = if self.lacks { PATIENCE } else { FORGOTTEN / 3 };
+        let wait = if self.lacks { PATIENCE } else { SUCCESSION };
         let at = now.instant + wait;
         if cx.sessions.backups() > 0 && self.timer_at.is_none_or(|set| at < set) {
             self.timer_at = Some(at);
@@ -719,13 +723,7 @@ impl Sources {
         }
     }
 
-    /// Messages arrived that other nodes had kept for this one.
-    pub(in super::super) fn watch_hints(&mut self, cx: &mut Context, now: Now) {
-        self.lacks |= cx.sessions.backups() > 0;
-        self.watch_backups(cx, now);
-    }
-
-    /// Requests from primaries what did not arrive, and forgets what they will not name.
+    /// Requests from primaries what did not arrive, sends them what they do not name and may not have, and forgets it in the end.
     pub(in super::super) fn check_backups(&mut self, cx: &mut Context, now: Now) {
         if self.timer_at.is_none_or(|at| at > now.instant) {
             // A stale timer: a nearer one was set after it.
@@ -736,18 +734,21 @@ impl Sources {
         self.orphans.forget_replaced(now.instant);
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
-        let mut alone = Vec::new();
+        let (mut alone, mut bytes) = (Vec::new(), 0);
         for backup in cx.sessions.backups_mut() {
             for pending in backup.pending.iter_mut() {
-                let Some(told_at) = &mut pending.told_at else {
+                if pending.told_at > now.instant {
                     continue;
-                };
-                self.lacks = true;
-                if *told_at <= now.instant {
-                    *told_at = now.instant + SUCCESSION;
-                    let message = Rc::clone(&pending.delivery.message);
-                    alone.push((backup.source, backup.number, message));
                 }
+                if alone.len() >= TOLD.0 || bytes >= TOLD.1 {
+                    self.lacks = true;
+                    break;
+                }
+                // After 2, 4, 8 and 16 seconds: the primary may only be slow.
+                pending.told_at = now.instant + now.instant.since(pending.since);
+                let message = Rc::clone(&pending.delivery.message);
+                bytes += message.cost();
+                alone.push((backup.source, backup.number, message));
             }
             backup.pending.retain(|pending| {
                 let is_over = since(pending.since, FORGOTTEN);

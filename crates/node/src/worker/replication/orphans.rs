@@ -306,22 +306,14 @@ impl Sources {
             let mut held: Vec<_> = backup.held.messages().collect();
             held.sort_unstable();
             for Pending {
-                delivery,
-                is_seen,
-                told_at,
-                ..
+                delivery, is_seen, ..
             } in pending.into_iter().flatten()
             {
                 let id = delivery.message.id();
                 if held.binary_search(&id).is_ok() || backup.pending.has(id) {
                     continue;
                 }
-                let unblocked = backup.take(
-                    now.instant,
-                    &mut session.taken,
-                    delivery,
-                    (is_seen, told_at.is_some()),
-                );
+                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
                 cx.arrivals.unblocked.extend(unblocked);
             }
         }

@@ -1,7 +1,8 @@
-//! Messages that reached only a backup. Another node had kept them for this one while it could not reach it (hinted handoff), and meanwhile their
-//! session moved away from here: only the backup can tell that the primary should have them.
+//! Messages that reached only a backup: the node that sent them did not know yet that their session has moved. It had stood still or been partitioned
+//! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can tell that the
+//! primary should have them.
 //!
-//! If the primary does not mention such a message, the backup sends it to the primary, again and again until it does.
+//! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more.
 
 use thicket_overlay::{
     Incarnation, NodeId, StreamId,
@@ -101,7 +102,9 @@ pub(super) fn handle_reached_backup(
     let mut outgoing = Outgoing::new(&publish, expires_at);
     outgoing.id = id;
     outgoing.set_publication(record.publication.as_ref());
-    outgoing.is_seen = cx.arrivals.note(&outgoing);
+    // Not noted: it has not reached the other sessions here, and may still be on its way to them.
+    let named = outgoing.named();
+    outgoing.is_seen = named.is_some_and(|named| cx.arrivals.seen.contains(named));
     cx.begin_alone();
     cx.deliver_to(now, recipient, &mut outgoing);
     if let Some(session) = cx.sessions.get_mut(key) {

@@ -107,7 +107,8 @@ impl Seen {
         }
     }
 
-    fn contains(&self, named: Named) -> bool {
+    /// Whether a publication is among them.
+    pub fn contains(&self, named: Named) -> bool {
         let publisher = publisher(named.id.session, named.id.generation);
         let seen = self.publishers.get(&publisher);
         seen.is_some_and(|it| it.contains(named.id.generation, named.checksum))

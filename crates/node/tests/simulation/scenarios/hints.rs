@@ -215,6 +215,28 @@ fn without_backups_what_is_published_while_a_node_is_down_comes_when_it_is_back_
     });
 }
 
+/// A node reads what was sent to it while it stood still before it learns where sessions have moved meanwhile.
+#[test]
+fn what_a_node_that_stood_still_publishes_first_reaches_a_session_that_has_moved() {
+    for seed in 1..=20 {
+        let mut world = World::new(seed, Weather::CALM);
+        for _ in 0..4 {
+            let node = world.add_node(NodeSpec::new(1));
+            world.start(node);
+        }
+        become_covered(&mut world);
+        subscribe_at_one(&mut world);
+        let publisher = client_at(&mut world, 0, resuming(V5, "publisher", 1000), "CONNACK");
+        world.net.pause(0, 1_500);
+        world.run_for(1_200);
+        let moved = client_at(&mut world, 3, resuming(V5, "away", 1000), "CONNACK present");
+        world.hang_up(moved);
+        publish_both(&mut world, publisher);
+        world.run_for(8_000);
+        expect_at(&mut world, 3, &BOTH[1..]);
+    }
+}
+
 #[test]
 fn when_all_who_have_a_session_die_what_is_published_meanwhile_comes_to_the_one_that_is_back() {
     play(

@@ -90,15 +90,14 @@ impl Backup {
         !has_room && !self.awaited.contains_key(&message.id())
     }
 
-    /// A message arrived. Returns the position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`]; `is_hint`: another
-    /// node had kept it for this one.
+    /// A message arrived. Returns the position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`].
     #[inline(always)]
     pub fn take(
         &mut self,
         now: Instant,
         taken: &mut Taken,
         delivery: Delivery,
-        (is_seen, is_hint): (bool, bool),
+        is_seen: bool,
     ) -> Option<Unblocked> {
         if !self.awaited.is_empty()
             && let Some(awaited) = self.awaited.remove(&delivery.message.id())
@@ -109,9 +108,8 @@ impl Backup {
         }
         if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
             self.arrivals += 1;
-            let mut pending = Pending::new(self.arrivals, now, delivery, is_seen);
-            pending.told_at = is_hint.then(|| now + SUCCESSION);
-            self.pending.push(pending);
+            self.pending
+                .push(Pending::new(self.arrivals, now, delivery, is_seen));
         }
         None
     }

@@ -7,6 +7,8 @@ use thicket_session::{
     time::Instant,
 };
 
+use super::backup::SUCCESSION;
+
 /// A message that arrived.
 #[derive(Debug)]
 pub(in crate::worker) struct Pending {
@@ -18,9 +20,8 @@ pub(in crate::worker) struct Pending {
     number: u64,
     /// A QoS 2 publication that this worker received before, though perhaps not for this session.
     pub is_seen: bool,
-    /// Another node had kept it for this one. If the session was here then, its primary does not receive it by itself: at this time the backup sends
-    /// it.
-    pub told_at: Option<Instant>,
+    /// When the backup sends it to the primary, which it may not have reached.
+    pub told_at: Instant,
 }
 
 impl Pending {
@@ -32,7 +33,7 @@ impl Pending {
             number: delivery.message.id().number,
             delivery,
             is_seen,
-            told_at: None,
+            told_at: since + SUCCESSION,
         }
     }
 }
