@@ -93,10 +93,15 @@ impl Worker {
             }
         };
         self.end_if_over(now, &snapshot.client_id);
-        match self.cx.sessions.find(&snapshot.client_id) {
+        let key = self.cx.sessions.find(&snapshot.client_id);
+        let stays = |key: &SessionKey| {
+            let role = self.cx.sessions.get(*key).map(|session| &session.role);
+            role.is_some_and(|role| !role.has_successor())
+        };
+        match key.filter(stays) {
             Some(key) => self.begin_merge(now, request, key, snapshot, merge),
             None => {
-                // It has ended meanwhile: the other branch is the session.
+                // It has ended meanwhile: the other branch is the session. Or it was handed over: its next primary is to merge the branch.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
                 self.cx

@@ -212,14 +212,17 @@ fn content_len(publish: &Publish<'_>) -> usize {
 /// Whether what groups would give to a session here is for its next primary.
 pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
     let session = cx.sessions.get(key);
-    session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
+    session.is_some_and(|session| session.role.has_successor())
 }
 
-/// The choice fell on this worker: one of its members, the connected ones first.
-pub(super) fn choose_here(group: &GroupRoute) -> Option<usize> {
+/// The choice fell on this worker: one of its members, the connected ones first, those that are handed over last.
+pub(super) fn choose_here(cx: &Context, group: &GroupRoute) -> Option<usize> {
     let turn = group.next_turn() as usize;
-    if group.connected > 0 {
-        return Some(turn % group.connected as usize);
-    }
-    (!group.local.is_empty()).then(|| turn % group.local.len())
+    let (connected, all) = (group.connected as usize, group.local.len());
+    let in_turn = |count: usize| (0..count).map(move |at| (turn + at) % count);
+    let stays = |at: &usize| !is_handed_over(cx, group.local[*at].recipient.session);
+    in_turn(connected)
+        .chain(in_turn(all))
+        .find(stays)
+        .or_else(|| in_turn(all).next())
 }

@@ -15,6 +15,7 @@ use super::state::{
     arrivals::Arrivals,
     barriers::Barriers,
     batches::Batches,
+    connection::Connection,
     connections::Connections,
     debts::Debts,
     divergence::Place,
@@ -269,8 +270,14 @@ impl Context {
         });
     }
 
-    /// Orders the shell to read from a connection, or not to.
+    /// Orders the shell to read from a connection, or not to. One that a drain has stopped stays so.
     pub fn set_reading(&mut self, id: ConnectionId, is_read: bool) {
+        let connection = self.connections.get(id);
+        let is_stopped =
+            |connection: &Connection| self.drain.stopped.contains(&(id, connection.serial));
+        if is_read && connection.is_some_and(is_stopped) {
+            return;
+        }
         let order = WorkerOutput::SetReading(id, is_read);
         self.outputs.push_back(order);
     }

@@ -147,7 +147,11 @@ impl Context {
             }
             return;
         }
-        let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
+        // The client of a session that is handed over may still be connected: what it got now would have a packet identifier that the next primary gives to
+        // another message.
+        let is_frozen = session.role.is_frozen();
+        let waits =
+            qos > Qos::AtMostOnce && (is_frozen || (self.is_minority && session.is_persistent()));
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
             let (connection, dirty) = self.connections.get_with_dirty(id)?;
             Some((id, connection, dirty))

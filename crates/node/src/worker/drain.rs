@@ -2,8 +2,8 @@
 //!
 //! | step | here | the backup |
 //! | --- | --- | --- |
-//! | read no more | what its client has published at QoS 2 is answered | |
-//! | hand over | the session is covered: its messages are queued | reads `handed` behind all that was before, and is the primary |
+//! | read no more | the client waits, and all that was read is handled; what it has published at QoS 2 is answered | |
+//! | hand over | in a later step, when the session is covered: its messages are queued | reads `handed` behind all that was before, and is the primary |
 //! | take over | | reports to the registrar, with a higher epoch |
 //! | evict | the registrar names the new primary: the client is disconnected with 0x9C, the session ends without a will | |
 
@@ -22,6 +22,17 @@ use super::{
 };
 use crate::{ConnectionId, Drained, Now};
 
+/// What a step does with a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It is handed over, or its client is sent away.
+    Goes,
+    /// Its client is not read any more: what is read in this round may still arrive.
+    Stops,
+    /// It stays as it is.
+    Waits,
+}
+
 /// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
 /// they go.
 const STEP: (usize, usize) = (64, 32);
@@ -34,13 +45,21 @@ impl Worker {
         let step = *self.cx.drain.step.get_or_insert(all.max(least));
         // Without another node there is nothing to wait for.
         let is_alone = self.cx.up.is_empty();
-        let mut left = if is_alone { usize::MAX } else { step };
+        let mut to_go = if is_alone { usize::MAX } else { step };
+        let mut to_stop = step;
         let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
         for key in sessions {
-            if left == 0 {
+            if to_go == 0 && to_stop == 0 {
                 break;
             }
-            left -= usize::from(self.drain_session(now, key));
+            match self.next_step(key) {
+                Step::Goes if to_go > 0 => to_go -= usize::from(self.drain_session(now, key)),
+                Step::Stops if to_stop > 0 => {
+                    stop_reading(&mut self.cx, key);
+                    to_stop -= 1;
+                }
+                Step::Goes | Step::Stops | Step::Waits => {}
+            }
         }
         self.settle_met(now);
         Drained {
@@ -74,6 +93,37 @@ impl Worker {
         }
     }
 
+    fn next_step(&self, key: SessionKey) -> Step {
+        let Some(session) = self.cx.sessions.get(key) else {
+            return Step::Waits;
+        };
+        if !session.is_persistent() {
+            return Step::Goes;
+        }
+        let may_go = session.role.is_primary()
+            && session.merging.is_none()
+            && session.merge_to_report.is_none()
+            && session.stored.is_covered();
+        if !may_go {
+            return Step::Waits;
+        }
+        let connection = session.connection.and_then(|id| {
+            let connection = self.cx.connections.get(id)?;
+            Some((id, connection))
+        });
+        // The next primary would take what is not answered yet for new when it is sent again.
+        let owes_answer = !session.orphaned.is_empty()
+            || (session.acknowledgements.iter()).any(|owed| owed.qos == Qos::ExactlyOnce);
+        match connection {
+            Some((id, connection)) if !self.cx.drain.stopped.contains(&(id, connection.serial)) => {
+                Step::Stops
+            }
+            Some((_, connection)) if connection.is_unfinished => Step::Waits,
+            Some(_) | None if owes_answer => Step::Waits,
+            Some(_) | None => Step::Goes,
+        }
+    }
+
     /// Whether it goes now.
     fn drain_session(&mut self, now: Now, key: SessionKey) -> bool {
         let Some(session) = self.cx.sessions.get_mut(key) else {
@@ -88,25 +138,12 @@ impl Worker {
             }
             return connection.is_some();
         }
-        let first = session.stored.backups.covered().next();
-        let may_go = session.role.is_primary()
-            && session.merging.is_none()
-            && session.merge_to_report.is_none();
-        let (true, Some(first)) = (may_go, first) else {
+        let Some(first) = session.stored.backups.covered().next() else {
             return false;
         };
         let Some(to) = self.cx.journal.streams.node_of(first.stream) else {
             return false;
         };
-        // The next primary would take what is not answered yet for new when it is sent again.
-        let owes_answer = !session.orphaned.is_empty()
-            || (session.acknowledgements.iter()).any(|owed| owed.qos == Qos::ExactlyOnce);
-        if let Some(id) = connection {
-            self.cx.set_reading(id, false);
-        }
-        if owes_answer {
-            return false;
-        }
         let reason = Reason::Drain;
         hand_session_over(
             &mut self.cx,
@@ -127,13 +164,26 @@ impl Worker {
     }
 }
 
+fn stop_reading(cx: &mut Context, key: SessionKey) {
+    let connection = cx.sessions.get(key).and_then(|session| session.connection);
+    if let Some(id) = connection
+        && let Some(connection) = cx.connections.get(id)
+    {
+        cx.drain.stopped.insert((id, connection.serial));
+        cx.set_reading(id, false);
+    }
+}
+
 /// The client of a session that stays here is read again.
 pub(super) fn read_on(cx: &mut Context, key: SessionKey) {
     let session = cx.sessions.get(key).filter(|it| it.role.is_primary());
     if let Some(id) = session.and_then(|session| session.connection)
-        && cx.connections.get(id).is_some_and(|it| !it.is_unfinished)
+        && let Some(connection) = cx.connections.get(id)
     {
-        cx.set_reading(id, true);
+        cx.drain.stopped.remove(&(id, connection.serial));
+        if !connection.is_unfinished {
+            cx.set_reading(id, true);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use thicket_session::server::MessageId;
 use super::{
     Worker,
     arrivals::note_late,
-    capacity::{choose_here, is_handed_over, member_with_capacity, refuse_over_limit},
+    capacity::{choose_here, member_with_capacity, refuse_over_limit},
     context::Context,
     effort::leave_records,
     replication::wait_for_backups,
@@ -252,28 +252,21 @@ impl Worker {
                     continue;
                 };
                 cx.effort.spend_on_group(record.payload);
-                let here = choose_here(group);
-                let is_here =
-                    |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);
-                if let Some(index) = here.filter(is_here) {
-                    let with_room = member_with_capacity(cx, group, index, outgoing.publish);
-                    let index = with_room.unwrap_or(index);
-                    cx.deliver_alone(
-                        now,
-                        &group.local[index].recipient,
-                        &group.key,
-                        &mut outgoing,
-                    );
-                    continue;
-                }
-                // The members here have gone meanwhile: another place has some, or there is none.
                 let debt = Debt::Sender {
                     from,
                     origin,
                     number: record.number,
                 };
                 let debt = (record.number > 0 && sent_on == 0).then_some(debt);
-                groups.publish_to_group(cx, now, group, &mut outgoing, debt, &mut sent_on);
+                let Some(index) = choose_here(cx, group) else {
+                    // The members here have gone meanwhile: another place has some, or there is none.
+                    groups.publish_to_group(cx, now, group, &mut outgoing, debt, &mut sent_on);
+                    continue;
+                };
+                // If all members here are handed over, the message waits: those where it came from may be too, and it would come back.
+                let with_room = member_with_capacity(cx, group, index, outgoing.publish);
+                let index = with_room.unwrap_or(index);
+                sent_on += groups.give_to_member(cx, now, group, index, &mut outgoing, debt);
             }
         }
         if sent_on == 0 && record.number > 0 {

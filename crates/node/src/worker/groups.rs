@@ -78,12 +78,7 @@ impl Groups {
         match choose_with_capacity(cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
-                let recipient = &group.local[index].recipient;
-                if is_handed_over(cx, recipient.session) {
-                    *open += self.wait_for_member(cx, now, group, recipient.qos, outgoing, debt);
-                } else {
-                    cx.deliver_alone(now, recipient, &group.key, outgoing);
-                }
+                *open += self.give_to_member(cx, now, group, index, outgoing, debt);
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !cx.is_slot_up(slot) => {
                 *open += self.wait_for_member(cx, now, group, interest.qos, outgoing, debt);
@@ -112,6 +107,25 @@ impl Groups {
                 forward_to_group(cx, &message, number, &group.key, place);
             }
         }
+    }
+
+    /// A member here gets the message. If it is handed over, the message waits for the member's next primary. Returns how many conditions that is for an
+    /// acknowledgement.
+    pub(super) fn give_to_member(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        group: &GroupRoute,
+        index: usize,
+        outgoing: &mut Outgoing<'_>,
+        debt: Option<Debt>,
+    ) -> u16 {
+        let recipient = &group.local[index].recipient;
+        if is_handed_over(cx, recipient.session) {
+            return self.wait_for_member(cx, now, group, recipient.qos, outgoing, debt);
+        }
+        cx.deliver_alone(now, recipient, &group.key, outgoing);
+        0
     }
 
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and what was sent at QoS 1. A

@@ -161,6 +161,12 @@ impl Role {
         }
     }
 
+    /// Whether another node was sent all of it to be the primary, and may be that already.
+    pub fn has_successor(&self) -> bool {
+        let handed = self.handed();
+        handed.is_some_and(|it| it.switchover.is_some()) && !self.is_branch()
+    }
+
     /// The number by which the hub must still be answered what became of the session.
     pub const fn unanswered(&self) -> Option<u64> {
         match self {

@@ -529,6 +529,41 @@ fn a_node_is_drained_without_a_loss_and_without_a_will() {
     });
 }
 
+/// What a client sends while a drain begins is answered before its session goes, or not read: else it is taken for new where it is sent again.
+#[test]
+fn what_is_published_when_a_drain_begins_comes_once() {
+    for delay in 0..40 {
+        let mut world = World::new(delay, Weather::CALM);
+        for _ in 0..3 {
+            let node = world.add_node(NodeSpec::new(1));
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let subscriber = client_at(&mut world, 0, Connect::new(V5, "subscriber"), "CONNACK");
+        world.subscribe(subscriber, "a", 2);
+        let publisher = client_at(&mut world, 1, resuming(V5, "publisher", 1000), "CONNACK");
+        become_covered(&mut world);
+        world.publish(publisher, "a", "one", 2, 1);
+        world.net.now += delay / 8;
+        world.nodes[1].drain(&mut world.net);
+        world.run_for(delay % 8);
+        world.nodes[1].drain(&mut world.net);
+        assert!(world.drain(1), "nothing is left");
+        let back = world.connect(2, resuming(V5, "publisher", 1000));
+        let heard = world.hear(back);
+        assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+        let publish = Publish {
+            qos: Qos::ExactlyOnce,
+            packet_id: Some(id(1)),
+            dup: true,
+            ..Publish::new("a", b"one")
+        };
+        world.send(back, &Packet::Publish(publish));
+        assert!(world.hear(back).starts_with(&["PUBREC 1".to_owned()]));
+        assert_eq!(world.hear(subscriber), ["PUBLISH a 'one' q2 #1"], "{delay}");
+    }
+}
+
 #[test]
 fn clients_of_a_drained_node_do_not_all_go_at_once() {
     const CLIENTS: u64 = 300;
