@@ -56,14 +56,22 @@ impl Run {
         let node = self.random.below(self.plan.nodes as u64) as usize;
         let (from, to) = *self.random.pick(&PAUSES);
         let millis = self.random.between(from, to);
-        let is_free = match self.faults.len() {
-            0 => self.is_settled() && self.world.is_covered(),
-            count => count < self.plan.overlap && self.may_overlap(fault),
+        let is_free = if self.faults.is_empty() {
+            self.faults_begun = 0;
+            self.is_settled() && self.world.is_covered()
+        } else {
+            let count = if self.plan.chains {
+                self.faults.len()
+            } else {
+                self.faults_begun
+            };
+            count < self.plan.overlap && self.may_overlap(fault)
         };
         let is_second_drain = fault == Fault::Drain && self.drain.is_some();
         if !is_free || is_second_drain || self.world.nodes[node].machines.is_none() {
             return Ok(());
         }
+        self.faults_begun += 1;
         if let Some(log) = &mut self.log {
             let now = self.world.net.now;
             log.push(format!("{now:>8} node {node}: {fault:?} for {millis} ms"));

@@ -52,6 +52,8 @@ pub struct Plan {
     pub faults: &'static [Fault],
     /// So many faults at once: the later ones begin in the middle of the first.
     pub overlap: usize,
+    /// Also when as many have begun since every session was covered: that is more than is promised.
+    pub chains: bool,
     /// Nodes have a data directory, whatever happens to it.
     pub stores: bool,
     /// One node is ten times slower than the others.
@@ -186,6 +188,7 @@ impl Plan {
         weather: Weather::ROUGH,
         faults: &[],
         overlap: 1,
+        chains: false,
         stores: false,
         is_slow: false,
         drifts: false,
@@ -487,6 +490,14 @@ impl Plan {
         nodes: 5,
         ..Self::OVERLAPPING
     };
+    /// The same plan with faults that begin although not every session is covered again.
+    pub const fn chained(self) -> Self {
+        Self {
+            chains: true,
+            ..self
+        }
+    }
+
     /// A node is drained while another one stands still or is not heard.
     pub const DRAINED: Self = Self {
         nodes: 3,

@@ -39,6 +39,8 @@ pub struct Run {
     pub watcher: usize,
     /// Faults that are not over, with when they are.
     pub faults: Vec<(u64, super::faults::Cure)>,
+    /// How many have begun since all were over and every session was covered.
+    pub faults_begun: usize,
     /// The node that is being drained.
     pub drain: Option<super::faults::Drain>,
     /// When the nodes last measured what they have to do.

@@ -151,6 +151,7 @@ impl Run {
             watcher: 0,
             log: None,
             faults: Vec::new(),
+            faults_begun: 0,
             measured_at: 0,
             cpu: vec![0; plan.nodes],
             drain: None,
