@@ -1,8 +1,26 @@
 """Certificates for a test case, made with the openssl command: an authority, and what it signs."""
 
+import datetime
 import pathlib
 import subprocess
 import tempfile
+
+# What `openssl ca` needs to know, which alone can say at which second a certificate ends.
+CONFIGURATION = """
+[ca]
+default_ca = authority
+[authority]
+database = {0}/index.txt
+serial = {0}/serial
+new_certs_dir = {0}
+default_md = sha256
+policy = names
+x509_extensions = extensions
+[names]
+commonName = supplied
+[extensions]
+basicConstraints = critical,CA:FALSE
+"""
 
 
 class Authority:
@@ -39,4 +57,17 @@ class Authority:
         names = ("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE")
         signed = ("-CA", self.certificate, "-CAkey", self.key)
         self.openssl("req", "-x509", *self.new_key(key), *signed, "-out", certificate, "-subj", f"/CN={name}", *names)
+        return str(certificate), str(key)
+
+    def issue_for(self, name, seconds):
+        """A client's certificate and key that are good for so many seconds."""
+        certificate, key, request = (self.path / f"{name}.{ending}" for ending in ("crt", "key", "csr"))
+        configuration = self.path / "ca.conf"
+        configuration.write_text(CONFIGURATION.format(self.path))
+        (self.path / "index.txt").touch()
+        (self.path / "serial").write_text("01\n")
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+        self.openssl("req", "-new", *self.new_key(key)[:-2], "-out", request, "-subj", f"/CN={name}")
+        signed = ("-cert", self.certificate, "-keyfile", self.key, "-enddate", end.strftime("%y%m%d%H%M%SZ"))
+        self.openssl("ca", "-batch", "-notext", "-config", configuration, *signed, "-in", request, "-out", certificate)
         return str(certificate), str(key)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pathlib
 import signal
 import socket
 import ssl
@@ -87,6 +88,25 @@ class Transports(RawCases, OneNode):
                 with self.assertRaises(AssertionError):
                     publish(self.mutual, self.topic(), "x", "-q", "1", *arguments)
         publish(self.mutual, self.topic(), "x", "-q", "1", *self.mutual_files())
+
+    def test_a_client_is_served_no_longer_than_its_certificate_is_valid(self):
+        lasting = self.mutual_client(self.client_files)
+        brief = self.mutual_client(self.authority.issue_for("brief", 4))
+        *_, last = brief.until_closed()
+        self.assertEqual((last.kind, last.reason_code), (Kind.DISCONNECT, 0xA0))
+        lasting.ping()
+
+    def mutual_client(self, files):
+        """A client that has connected and shown this certificate."""
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        context.load_cert_chain(*files)
+        client = RawClient(self.here, 5)
+        self.addCleanup(client.close)
+        client.socket.close()
+        plain = socket.create_connection(("127.0.0.1", self.mutual), timeout=PATIENCE_S)
+        client.socket = context.wrap_socket(plain, server_hostname="localhost")
+        client.connect(self.client_id(pathlib.Path(files[0]).stem))
+        return client
 
     def test_a_client_that_does_not_know_the_authority_does_not_connect(self):
         with Authority("another") as another, self.assertRaises(AssertionError):

@@ -7,7 +7,7 @@ use crate::{
     hash::HashMemory,
     rights::{Client, Rights, Rule},
     scram::{ScramError, ServerExchange},
-    token::{Claims, TokenError, Tokens},
+    token::{Claims, LEEWAY_S, TokenError, Tokens},
     users::{Login, Users},
 };
 
@@ -20,9 +20,16 @@ pub struct Grant {
     client_id: Box<str>,
     /// `None`: everything.
     pub rights: Option<Arc<Rights>>,
-    /// When it ends, in seconds since the epoch; `None`: never.
+    /// When it ends, in seconds since the epoch, a token's leeway included; `None`: never.
     pub expires_at_s: Option<u64>,
     source: Source,
+}
+
+impl Grant {
+    /// It ends at this time at the latest, in seconds since the epoch.
+    pub fn limit(&mut self, at_s: u64) {
+        self.expires_at_s = Some(self.expires_at_s.map_or(at_s, |own_s| own_s.min(at_s)));
+    }
 }
 
 /// How a client was authenticated.
@@ -291,7 +298,7 @@ impl Policy {
             has_rules: claims.rules.is_some(),
         };
         let mut grant = self.grant(Some(name), applicant.client_id, source);
-        grant.expires_at_s = claims.expires_at_s;
+        grant.expires_at_s = (claims.expires_at_s).map(|at_s| at_s.saturating_add(LEEWAY_S));
         if let Some(rules) = &claims.rules {
             grant.rights = Some(bind(rules, Some(name), applicant.client_id));
         }

@@ -224,6 +224,14 @@ impl Transport {
         }
     }
 
+    /// When that certificate expires, in seconds since 1970.
+    pub(crate) fn certificate_expires_at_s(&self) -> Option<u64> {
+        match self {
+            Self::Plain { .. } | Self::Undecided(_) => None,
+            Self::Layered(layered) => layered.certificate_expires_at_s(),
+        }
+    }
+
     /// The keys by which both ends of a link have authenticated; returned once, when that is done.
     pub(crate) fn take_proof(&mut self) -> Option<Proof> {
         match self {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thicket_access::{Applicant, HashMemory, Judgement, LEEWAY_S, Policy, scram};
+use thicket_access::{Applicant, HashMemory, Judgement, Policy, scram};
 use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
 
 use crate::node::NodeSpec;
@@ -47,8 +47,7 @@ pub fn ask(spec: &NodeSpec, asked: &WorkerOutput, now: Now) -> Verdict {
     match judgement {
         Judgement::Granted(mut grant) => {
             if let Some(after_s) = spec.rights_end_after_s {
-                let expires_at_s = (now_s + after_s).saturating_sub(LEEWAY_S);
-                Arc::make_mut(&mut grant).expires_at_s = Some(expires_at_s);
+                Arc::make_mut(&mut grant).limit(now_s + after_s);
             }
             Verdict::Allowed(Admission {
                 grant: Some(grant),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens, UserClaim};
+use thicket_transport::tls::ServerTls;
 
 use super::choices::{AlgorithmChoice, OnFailure};
 use super::faults::Faults;
@@ -126,10 +127,14 @@ impl Access {
         self.loaded.policy.is_open_at(0) && self.hook.is_none()
     }
 
-    /// The same at a listener.
+    /// The same at a listener. Where clients show certificates they are checked, as these expire.
     pub(crate) fn is_open_at(&self, listen: &Listen) -> bool {
         let policy = &self.loaded.policy;
         listen.allow_anonymous
+            && !listen
+                .tls
+                .as_ref()
+                .is_some_and(ServerTls::asks_for_certificates)
             && listen.users.is_none()
             && self.hook.is_none()
             && policy.acl.is_none()

@@ -128,9 +128,7 @@ fn listener(
             "allow_anonymous = false at a [[listener]] needs a file of users, there or for the node, or nobody could connect",
         ));
     }
-    let asks_for_certificates = tls
-        .as_ref()
-        .is_some_and(|tls| tls.client_certificates != ClientCertificates::Off);
+    let asks_for_certificates = tls.as_ref().is_some_and(ServerTls::asks_for_certificates);
     if table.certificate_users == Some(true) && !asks_for_certificates {
         faults.add(ConfigError::Conflict(
             "certificate_users at a [[listener]] needs tls_client_certificate = \"required\" or \"optional\": clients are asked for no certificate there",

@@ -184,6 +184,12 @@ impl Layered {
         self.tls.as_ref().and_then(Tls::certificate_name)
     }
 
+    /// When a client's certificate expires, in seconds since 1970.
+    pub(crate) fn certificate_expires_at_s(&self) -> Option<u64> {
+        let tls = self.tls.as_ref().filter(|_| self.link.is_none());
+        tls.and_then(Tls::certificate_expires_at_s)
+    }
+
     /// Continues to read the PROXY header. Call it before any other method, until the header is complete.
     pub(crate) fn try_read_preface(&mut self, buffer: &mut [u8]) -> io::Result<Preface> {
         loop {

@@ -3,11 +3,11 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 
-use thicket_transport::tls::certificate_name;
 use thicket_transport::tls::rustls::pki_types::{CertificateDer, ServerName};
 use thicket_transport::tls::rustls::{
     self, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
+use thicket_transport::tls::{certificate_name, expires_at_s};
 
 use super::failure::invalid;
 use crate::stream::{Stream, again_if_interrupted};
@@ -126,10 +126,12 @@ impl Tls {
     }
 
     pub(crate) fn certificate_name(&self) -> Option<String> {
-        self.connection
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .and_then(certificate_name)
+        self.shown().first().and_then(certificate_name)
+    }
+
+    /// When the peer's certificate expires, in seconds since 1970.
+    pub(crate) fn certificate_expires_at_s(&self) -> Option<u64> {
+        self.shown().first().and_then(expires_at_s)
     }
 }
 

@@ -354,7 +354,13 @@ impl Thread {
                 connection,
                 serial,
                 verdict,
-            } => self.hand_in_verdict(now, connection, serial, verdict),
+            } => {
+                // The connection may be closed, and its index reused.
+                let socket = self.sockets.find(connection);
+                if socket.is_some_and(|socket| socket.serial == serial) {
+                    self.hand_in_verdict(now, connection, verdict);
+                }
+            }
             Letter::Reloaded(policy) => self
                 .worker
                 .handle_input(now, WorkerInput::Reloaded { policy }),
@@ -506,27 +512,27 @@ impl Thread {
         }
     }
 
-    /// The connection may be closed, and its index reused.
-    fn hand_in_verdict(
+    /// A client is served no longer than its certificate is valid.
+    pub(super) fn hand_in_verdict(
         &mut self,
         now: Now,
         connection: ConnectionId,
-        serial: u32,
-        verdict: Verdict,
+        mut verdict: Verdict,
     ) {
-        if self
-            .sockets
-            .find(connection)
-            .is_some_and(|socket| socket.serial == serial)
+        let socket = self.sockets.find(connection);
+        let expires_at_s = socket.and_then(|it| it.transport.certificate_expires_at_s());
+        if let (Verdict::Allowed(admission), Some(at_s)) = (&mut verdict, expires_at_s)
+            && let Some(grant) = &mut admission.grant
         {
-            self.worker.handle_input(
-                now,
-                WorkerInput::Authenticated {
-                    connection,
-                    verdict,
-                },
-            );
+            Arc::make_mut(grant).limit(at_s);
         }
+        self.worker.handle_input(
+            now,
+            WorkerInput::Authenticated {
+                connection,
+                verdict,
+            },
+        );
     }
 
     /// Tries the next address of a dial; `last` is why the previous one failed.

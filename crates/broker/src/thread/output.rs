@@ -102,13 +102,7 @@ impl Thread {
         let mut again = self.settle_hub(now)?;
         if !self.verdicts.is_empty() {
             for (connection, verdict) in std::mem::take(&mut self.verdicts) {
-                self.worker.handle_input(
-                    now,
-                    WorkerInput::Authenticated {
-                        connection,
-                        verdict,
-                    },
-                );
+                self.hand_in_verdict(now, connection, verdict);
             }
             again = true;
         }

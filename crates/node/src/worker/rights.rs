@@ -21,6 +21,9 @@ use super::{
 };
 use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
+/// Why a client is sent away whose grant has ended.
+const EXPIRED: &str = "its token or certificate has expired";
+
 impl Context {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
@@ -110,7 +113,7 @@ impl Worker {
             let has_ended = grant_end(&self.cx, id).is_some_and(|at| at <= now.wall);
             if self.cx.connections.is_same(id, serial) && has_ended {
                 thicket_session::reach!("worker/rights: the rights of a client have ended");
-                let refusal = Refusal::new(ReasonCode::MaximumConnectTime, "its token has expired");
+                let refusal = Refusal::new(ReasonCode::MaximumConnectTime, EXPIRED);
                 self.dismiss(now, id, &refusal);
             }
         }
@@ -191,7 +194,7 @@ pub(super) fn watch_grants(cx: &mut Context, now: Now) {
 /// Why a client is not served though it was admitted: its grant has ended while its session was fetched, or failed over.
 pub(super) fn refuses_ended(now: Now, grant: Option<&Grant>) -> Option<Refusal> {
     let has_ended = end_of(grant?)? <= now.wall;
-    has_ended.then(|| Refusal::new(ReasonCode::BadUserNameOrPassword, "its token has expired"))
+    has_ended.then(|| Refusal::new(ReasonCode::BadUserNameOrPassword, EXPIRED))
 }
 
 /// When the grant of a connection in service ends.
@@ -202,6 +205,5 @@ fn grant_end(cx: &Context, id: ConnectionId) -> Option<WallClock> {
 
 fn end_of(grant: &Grant) -> Option<WallClock> {
     let at_s = grant.expires_at_s?;
-    let at_s = at_s.saturating_add(thicket_access::LEEWAY_S);
     Some(WallClock::from_unix_millis(at_s.saturating_mul(1000)))
 }

@@ -20,7 +20,7 @@ pub use cluster::{AnnouncementKey, ClusterKey, is_of_client};
 pub use link::{LinkKeys, LinkTls};
 pub use name::certificate_name;
 pub use rustls;
-pub use validity::Validity;
+pub use validity::{Validity, expires_at_s};
 
 /// Where distributions keep the authorities that a host trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
@@ -101,6 +101,12 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
+    /// Whether clients may, or must, present certificates.
+    #[must_use]
+    pub fn asks_for_certificates(&self) -> bool {
+        self.client_certificates != ClientCertificates::Off
+    }
+
     /// Reads the files and builds the configuration.
     ///
     /// # Errors

@@ -57,6 +57,12 @@ impl Validity {
     }
 }
 
+/// When a certificate expires, in seconds since 1970; `None`: it is no X.509.
+#[must_use]
+pub fn expires_at_s(certificate: &CertificateDer<'_>) -> Option<u64> {
+    u64::try_from(of(certificate)?.not_after).ok()
+}
+
 fn of(certificate: &CertificateDer<'_>) -> Option<Validity> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(Validity {
