@@ -392,8 +392,12 @@ impl Session {
                     || (come.since.contains(&id) && is_wanted(topic))
             })
         };
+        // What came otherwise than in the stream of its origin, as from a backup.
+        let imported = self.imported.clone();
         let is_new = |delivery: &Delivery| {
-            let is_here = is_among(delivery, &here.names) || is_among(delivery, &divergence.merged);
+            let is_here = is_among(delivery, &here.names)
+                || is_among(delivery, &divergence.merged)
+                || plain(delivery).is_some_and(|id| imported.contains(&id));
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there continues as it was sent.
