@@ -620,7 +620,7 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
         Plan::OVERLAPPING_MAJORITY.chained(),
         majority.to_vec(),
     );
-    let paused = [(Flood, 200_001), (Mesh, 300_003)];
+    let paused = [(Mesh, 300_003)];
     play_runs(
         name,
         Plan::PAUSED_AND_PARTITIONED.chained(),
@@ -643,7 +643,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(
         "faults_that_overlap_lose_nothing_with_two_backups",
         Plan::OVERLAPPING,
-        &[],
+        &[(RoutingMode::Tree, &[230]), (RoutingMode::Mesh, &[204])],
     );
 }
 
@@ -671,7 +671,10 @@ fn with_a_majority_faults_that_overlap_lose_nothing() {
     play(
         "with_a_majority_faults_that_overlap_lose_nothing",
         Plan::OVERLAPPING_MAJORITY,
-        &[],
+        &[
+            (RoutingMode::Mesh, &[220, 240]),
+            (RoutingMode::Flood, &[319]),
+        ],
     );
 }
 
@@ -680,7 +683,7 @@ fn nodes_that_are_drained_while_others_stand_still_lose_nothing() {
     play(
         "nodes_that_are_drained_while_others_stand_still_lose_nothing",
         Plan::DRAINED,
-        &[],
+        &[(RoutingMode::Mesh, &[228])],
     );
 }
 
@@ -689,7 +692,7 @@ fn with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing(
     play(
         "with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing",
         Plan::DRAINED_MAJORITY,
-        &[],
+        &[(RoutingMode::Topic, &[229]), (RoutingMode::Flood, &[7])],
     );
 }
 
@@ -698,6 +701,6 @@ fn nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups() {
     play(
         "nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups",
         Plan::DRAINED_AND_DYING,
-        &[],
+        &[(RoutingMode::Flood, &[255])],
     );
 }
