@@ -385,11 +385,7 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
     play(
         "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY_ROAMING,
-        &[
-            (RoutingMode::Mesh, &[9140]),
-            (RoutingMode::Tree, &[54]),
-            (RoutingMode::Flood, &[2091]),
-        ],
+        &[(RoutingMode::Mesh, &[9140]), (RoutingMode::Tree, &[54])],
     );
 }
 
