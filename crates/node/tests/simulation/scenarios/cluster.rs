@@ -202,6 +202,33 @@ fn nodes_that_start_together_register_once_not_with_each_link() {
 }
 
 #[test]
+fn a_node_that_stands_still_while_it_joins_does_not_keep_sessions_of_the_others_from_beginning() {
+    let mut worlds = 0;
+    for stops_after in 0..200 {
+        let mut world = World::new(stops_after, Weather::CALM);
+        for _ in 0..3 {
+            world.add_node(NodeSpec::new(1));
+        }
+        world.start(0);
+        world.run_for(1_000);
+        world.start(1);
+        world.start(2);
+        world.run_for(stops_after);
+        let _ = thicket_session::reached::take();
+        world.pause(2);
+        // Shorter than it takes to give a node up.
+        world.run_for(300);
+        if thicket_session::reached::take().contains_key("time JOINING") {
+            let client = world.connect(0, resuming(V5, "client", 1000));
+            world.run_for(100);
+            assert_eq!(world.tester(client).take_heard(), ["CONNACK"]);
+            worlds += 1;
+        }
+    }
+    assert!(worlds > 0, "none stops when it has a link and is not up");
+}
+
+#[test]
 fn a_node_that_stops_is_out_at_once_and_returns_with_a_higher_incarnation() {
     play(|world| {
         let subscriber = client_at(world, 0, Connect::new(V5, "subscriber"), "CONNACK");
