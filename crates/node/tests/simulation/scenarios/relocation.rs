@@ -156,6 +156,29 @@ fn a_publisher_with_subscribers_on_both_workers_stays() {
 }
 
 #[test]
+fn a_publisher_does_not_overtake_what_it_sent_to_be_retained_without_acknowledgement() {
+    let went = Cell::new(0);
+    play_with(soon, |world| {
+        let subscriber = world.plain("a");
+        world.subscribe(subscriber, "t", 0);
+        let publisher = world.plain("c");
+        world.tester(publisher).acknowledges = true;
+        let retained = Publish {
+            retain: true,
+            ..Publish::new("retained", b"0")
+        };
+        world.send(publisher, &Packet::Publish(retained));
+        publish_many(world, publisher, "t", 100);
+        assert_eq!(relocated(world), 0, "it may still be on its way");
+        // Until it has arrived for certain.
+        publish_many(world, publisher, "t", 900);
+        went.set(went.get() + relocated(world));
+        assert_eq!(payloads(&world.hear(subscriber)).len(), 1_000);
+    });
+    assert!(went.get() > 0, "none went");
+}
+
+#[test]
 fn a_packet_that_had_come_in_part_and_an_alias_go_along() {
     play_with(soon, |world| {
         let subscriber = world.plain("a");
