@@ -142,8 +142,9 @@ impl Context {
                     // The primary drops it too, and counts it; or it names it, and is asked for it.
                     return;
                 }
-                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
-                self.arrivals.unblocked.extend(unblocked);
+                let unblocked = &mut self.arrivals.unblocked;
+                let taken = &mut session.taken;
+                backup.take(now.instant, taken, delivery, is_seen, unblocked);
             }
             return;
         }

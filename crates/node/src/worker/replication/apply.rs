@@ -27,7 +27,7 @@ use crate::{
             interests::Member,
             journal::instant_of,
             replica::{
-                backup::{Awaited, Backup, SUCCESSION, SourceKey, Unblocked},
+                backup::{Awaited, Backup, SUCCESSION, SourceKey, StreamPosition},
                 stream::Progress,
             },
             role::Role,
@@ -51,6 +51,7 @@ const TOLD: (usize, u64) = (64, 1024 * 1024);
 #[derive(Debug)]
 struct Reading {
     source: SourceKey,
+    stream: u64,
     position: u64,
     last: Option<Rc<Message>>,
     /// Of the last message.
@@ -58,7 +59,7 @@ struct Reading {
     changes: Vec<InterestChange>,
     /// Messages that must arrive before the position is applied.
     blocks: u32,
-    unblocked: Vec<Unblocked>,
+    unblocked: Vec<StreamPosition>,
     /// Sessions whose full sync this record ends.
     wholes: Vec<u64>,
     /// A message that was named has not arrived.
@@ -83,7 +84,7 @@ impl Reading {
     ) {
         let known = backup.take_pending(append.reference);
         if let Some(awaited) = backup.take_awaited(append.sequence) {
-            self.unblocked.extend(backup.unblocked(awaited));
+            self.unblocked.extend(awaited.blocks);
         }
         let has_come = known.is_some();
         if let Some(message) = &known {
@@ -109,14 +110,21 @@ impl Reading {
         is_given: bool,
     ) {
         let awaited = Awaited {
-            sequence,
             since: now.instant,
-            blocks: is_given.then_some(self.position),
+            blocks: is_given.then_some(self.position()),
             is_asked: false,
         };
         self.blocks += u32::from(is_given);
-        backup.awaited.insert(id, awaited);
+        backup.awaited.insert((id, sequence), awaited);
         self.lacks = true;
+    }
+
+    const fn position(&self) -> StreamPosition {
+        StreamPosition {
+            source: self.source,
+            stream: self.stream,
+            position: self.position,
+        }
     }
 }
 
@@ -186,8 +194,10 @@ impl Sources {
         record: &[u8],
         changes: Vec<InterestChange>,
     ) {
+        let stream = self.sources.get(&source).map(|known| known.stream);
         let mut reading = Reading {
             source,
+            stream: stream.unwrap_or_default(),
             position,
             last: None,
             publication: None,
@@ -413,7 +423,7 @@ impl Sources {
         entry: &JournalEntry<'_>,
     ) {
         let number = entry.session().unwrap_or_default();
-        let position = reading.position;
+        let position = reading.position();
         let key = match reading.found {
             Some((found, key)) if found == number => Some(key),
             Some(_) | None => self.find(reading.source, number),
@@ -471,7 +481,7 @@ impl Sources {
                     }
                 };
                 if let Some(awaited) = backup.take_awaited(append.sequence) {
-                    reading.unblocked.extend(backup.unblocked(awaited));
+                    reading.unblocked.extend(awaited.blocks);
                 }
                 if let Some(message) = &known {
                     session.taken.note(message);
@@ -485,8 +495,8 @@ impl Sources {
                 }
             }
             JournalEntry::Assign { sequence, .. } => {
-                let has = |awaited: &&mut Awaited| awaited.sequence == *sequence;
-                if let Some(awaited) = backup.awaited.values_mut().find(has)
+                let mut awaited = backup.awaited.iter_mut();
+                if let Some((_, awaited)) = awaited.find(|((_, of), _)| of == sequence)
                     && awaited.blocks.is_none()
                 {
                     awaited.blocks = Some(position);
@@ -496,7 +506,7 @@ impl Sources {
             }
             JournalEntry::Dropped { sequence, .. } => {
                 if let Some(awaited) = backup.take_awaited(*sequence) {
-                    reading.unblocked.extend(backup.unblocked(awaited));
+                    reading.unblocked.extend(awaited.blocks);
                 }
                 apply_entry(&mut backup.held, entry);
             }
@@ -599,13 +609,7 @@ impl Sources {
             return Vec::new();
         };
         if let Role::Backup(backup) = &session.role {
-            let awaited = backup.awaited.values();
-            cx.arrivals.unblocked.extend(awaited.filter_map(|it| {
-                Some(Unblocked {
-                    source: backup.source,
-                    position: it.blocks?,
-                })
-            }));
+            cx.arrivals.unblocked.extend(backup.blocked());
         }
         self.end_interests(cx, key, &session)
     }
@@ -632,8 +636,14 @@ impl Sources {
         if self.sources.is_empty() {
             return;
         }
-        for Unblocked { source, position } in std::mem::take(&mut cx.arrivals.unblocked) {
+        for unblocked in std::mem::take(&mut cx.arrivals.unblocked) {
+            let StreamPosition {
+                source,
+                stream,
+                position,
+            } = unblocked;
             if let Some(known) = self.sources.get_mut(&source)
+                && known.stream == stream
                 && let Some(count) = known.blocked.get_mut(&position)
             {
                 *count -= 1;
@@ -758,12 +768,13 @@ impl Sources {
                 !is_over
             });
             backup.passed.retain(|_, at| !since(*at, FORGOTTEN));
-            for awaited in backup.awaited.values_mut().filter(|it| !it.is_asked) {
+            let missing = backup.awaited.iter_mut().filter(|(_, it)| !it.is_asked);
+            for ((_, sequence), awaited) in missing {
                 let asked = wanted.entry(backup.source).or_default();
                 if since(awaited.since, PATIENCE) && asked.len() < ASKED {
                     thicket_session::reach!("time worker/replication/apply PATIENCE");
                     awaited.is_asked = true;
-                    asked.push((backup.number, awaited.sequence));
+                    asked.push((backup.number, *sequence));
                 } else {
                     self.lacks = true;
                 }

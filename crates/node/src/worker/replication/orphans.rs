@@ -313,8 +313,9 @@ impl Sources {
                 if held.binary_search(&id).is_ok() || backup.pending.has(id) {
                     continue;
                 }
-                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
-                cx.arrivals.unblocked.extend(unblocked);
+                let unblocked = &mut cx.arrivals.unblocked;
+                let taken = &mut session.taken;
+                backup.take(now.instant, taken, delivery, is_seen, unblocked);
             }
         }
         changes.extend(self.drop_backup(cx, orphan.key));

@@ -19,7 +19,7 @@ use crate::{
         state::{
             interests::Member,
             replica::{
-                backup::{Backup, SourceKey},
+                backup::{Backup, SourceKey, StreamPosition},
                 pending::Pending,
             },
             role::{Event, Reason, Role, Switchover},
@@ -214,7 +214,7 @@ impl Worker {
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
-        if !session.become_primary(now, is_split) {
+        if !session.become_primary(now, is_split, &mut self.cx.arrivals.unblocked) {
             return false;
         }
         for (filter, subscription) in session.subscriptions.clone() {
@@ -255,7 +255,7 @@ impl Worker {
         thicket_session::reach!(
             "worker/replication/promote: a backup is merged into a branch here"
         );
-        backup.become_primary(now, true);
+        backup.become_primary(now, true, &mut self.cx.arrivals.unblocked);
         let source_epoch = backup.epoch;
         let merge = Merge {
             node: own,
@@ -279,8 +279,14 @@ impl Worker {
 }
 
 impl Session {
-    /// The backup becomes the session, with all that has arrived for it. False: it is none.
-    fn become_primary(&mut self, now: Now, is_split: bool) -> bool {
+    /// The backup becomes the session, with all that has arrived for it. False: it is none. Positions that wait for its messages no longer are added to
+    /// `unblocked`.
+    fn become_primary(
+        &mut self,
+        now: Now,
+        is_split: bool,
+        unblocked: &mut Vec<StreamPosition>,
+    ) -> bool {
         let Some(Role::Backup(backup)) = self.role.change(Event::Promoted) else {
             return false;
         };
@@ -294,9 +300,10 @@ impl Session {
             awaited,
             ..
         } = *backup;
-        for awaited in awaited.into_values() {
+        for ((_, sequence), awaited) in awaited {
             // Its publisher has received no acknowledgement.
-            held.handle_dropped(awaited.sequence);
+            held.handle_dropped(sequence);
+            unblocked.extend(awaited.blocks);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut self.outbound, &mut self.inbound);

@@ -7,7 +7,9 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{outgoing::Outgoing, replica::backup::Unblocked, retained::LastRetained, seen::Seen};
+use super::{
+    outgoing::Outgoing, replica::backup::StreamPosition, retained::LastRetained, seen::Seen,
+};
 use crate::marks::Mark;
 
 /// What has arrived at this worker.
@@ -21,7 +23,7 @@ pub(in crate::worker) struct Arrivals {
     pub seen: Seen,
     pub last_retained: LastRetained,
     /// Positions of the streams of primaries that waited for a message.
-    pub unblocked: Vec<Unblocked>,
+    pub unblocked: Vec<StreamPosition>,
 }
 
 impl Arrivals {

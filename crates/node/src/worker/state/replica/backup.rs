@@ -35,8 +35,9 @@ pub(in crate::worker) struct Backup {
     pub arrivals: u64,
     /// The value of `arrivals` when all that was sent before the full sync had arrived.
     pub mark: u64,
-    /// Messages that the primary named and that have not arrived.
-    pub awaited: BTreeMap<MessageId, Awaited>,
+    /// Messages that the primary named and that have not arrived, by identity and sequence: the session may have accepted one twice, such as a retained
+    /// message of QoS 1 that came by itself and by the comparison of what nodes retain.
+    pub awaited: BTreeMap<(MessageId, u64), Awaited>,
     /// Messages that the primary passed over, or sent whole, and that have not arrived; some never will.
     pub passed: BTreeMap<MessageId, Instant>,
     /// The sequence of the first message that the former primary accepted after it handed the session over: such a message goes to another member of
@@ -48,17 +49,17 @@ pub(in crate::worker) struct Backup {
 
 #[derive(Debug)]
 pub(in crate::worker) struct Awaited {
-    pub sequence: u64,
     pub since: Instant,
     /// The client may have it under a packet identifier that must not be used for another message: this position is not applied before.
-    pub blocks: Option<u64>,
+    pub blocks: Option<StreamPosition>,
     pub is_asked: bool,
 }
 
-/// A position of a source's stream that waits for one message fewer.
+/// A position of a stream that the source sends.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct Unblocked {
+pub(in crate::worker) struct StreamPosition {
     pub source: SourceKey,
+    pub stream: u64,
     pub position: u64,
 }
 
@@ -87,10 +88,18 @@ impl Backup {
     pub fn is_full_for(&self, message: &Message, limits: &Limits) -> bool {
         let has_room = self.pending.len() < limits.queue_messages as usize
             && self.pending.bytes() + message.cost() <= limits.queue_bytes;
-        !has_room && !self.awaited.contains_key(&message.id())
+        !has_room && !self.awaits(message.id())
     }
 
-    /// A message arrived. Returns the position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`].
+    /// Whether the primary has named a message that has not arrived.
+    fn awaits(&self, id: MessageId) -> bool {
+        self.awaited
+            .range((id, 0)..=(id, u64::MAX))
+            .next()
+            .is_some()
+    }
+
+    /// A message arrived. Positions that wait for it no longer are added to `unblocked`. `taken`: the session's. `is_seen`: see [`Pending`].
     #[inline(always)]
     pub fn take(
         &mut self,
@@ -98,20 +107,23 @@ impl Backup {
         taken: &mut Taken,
         delivery: Delivery,
         is_seen: bool,
-    ) -> Option<Unblocked> {
-        if !self.awaited.is_empty()
-            && let Some(awaited) = self.awaited.remove(&delivery.message.id())
-        {
+        unblocked: &mut Vec<StreamPosition>,
+    ) {
+        let id = delivery.message.id();
+        if !self.awaited.is_empty() && self.awaits(id) {
             taken.note(&delivery.message);
-            self.held.resolve(awaited.sequence, &delivery.message);
-            return self.unblocked(awaited);
+            let named = (id, 0)..=(id, u64::MAX);
+            for ((_, sequence), awaited) in self.awaited.extract_if(named, |_, _| true) {
+                self.held.resolve(sequence, &delivery.message);
+                unblocked.extend(awaited.blocks);
+            }
+            return;
         }
-        if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
+        if self.passed.is_empty() || self.passed.remove(&id).is_none() {
             self.arrivals += 1;
             self.pending
                 .push(Pending::new(self.arrivals, now, delivery, is_seen));
         }
-        None
     }
 
     /// Whether an entry is about a message that the former primary accepted after it handed the session over.
@@ -141,14 +153,9 @@ impl Backup {
         self.held.bytes() + self.pending.bytes()
     }
 
-    pub const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
-        match awaited.blocks {
-            Some(position) => Some(Unblocked {
-                source: self.source,
-                position,
-            }),
-            None => None,
-        }
+    /// Positions that wait for messages of the session.
+    pub fn blocked(&self) -> impl Iterator<Item = StreamPosition> {
+        self.awaited.values().filter_map(|awaited| awaited.blocks)
     }
 
     /// The primary's stream has reached a message: it is pending no more.
@@ -163,8 +170,79 @@ impl Backup {
         if self.awaited.is_empty() || sequence >= self.held.next_sequence() {
             return None;
         }
-        let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
-        let id = *self.awaited.iter().find(has)?.0;
-        self.awaited.remove(&id)
+        let mut named = self.awaited.keys();
+        let named = *named.find(|(_, of)| *of == sequence)?;
+        self.awaited.remove(&named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thicket_mqtt::{Publish, Qos};
+    use thicket_session::server::{Epoch, MatchedIdentifiers};
+
+    use super::*;
+
+    const SOURCE: SourceKey = (NodeId(9), 0);
+
+    fn backup() -> Backup {
+        let stored = StoredSession {
+            client_id: "c".to_owned(),
+            uid: 1,
+            epoch: Epoch::NONE,
+            expiry_interval: 60,
+            disconnected_at_ms: None,
+            will: None,
+            will_due_at_ms: None,
+        };
+        Backup::new(SOURCE, 1, stored)
+    }
+
+    fn awaited(blocks: Option<u64>) -> Awaited {
+        let blocks = blocks.map(|position| StreamPosition {
+            source: SOURCE,
+            stream: 5,
+            position,
+        });
+        Awaited {
+            since: Instant::default(),
+            blocks,
+            is_asked: false,
+        }
+    }
+
+    #[test]
+    fn one_arrival_is_all_that_a_message_named_twice_waits_for() {
+        let id = MessageId {
+            node: 1,
+            number: 7,
+            ..MessageId::default()
+        };
+        let mut backup = backup();
+        backup.awaited.insert((id, 3), awaited(Some(20)));
+        backup.awaited.insert((id, 4), awaited(Some(21)));
+        let other = MessageId { number: 8, ..id };
+        backup.awaited.insert((other, 5), awaited(None));
+        let message = Message::new(id, &Publish::new("t", b"x"), None);
+        let delivery = Delivery {
+            message: Rc::new(message),
+            qos: Qos::AtLeastOnce,
+            retain: false,
+            identifiers: MatchedIdentifiers::None,
+            group: None,
+        };
+        let mut unblocked = Vec::new();
+        let taken = &mut Taken::default();
+        backup.take(
+            Instant::from_millis(1),
+            taken,
+            delivery,
+            false,
+            &mut unblocked,
+        );
+        let positions: Vec<u64> = unblocked.iter().map(|it| it.position).collect();
+        assert_eq!(positions, [20, 21]);
+        assert_eq!(backup.awaited.len(), 1, "the other message is awaited");
+        assert!(backup.pending.is_empty());
     }
 }
