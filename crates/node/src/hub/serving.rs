@@ -47,7 +47,6 @@ impl Hub {
             return Err(ForgetError::Up { node: node.into() });
         }
         self.cx.members.remove(id);
-        self.cx.send_to_workers(|| ToWorker::Forgotten { node: id });
         self.cx.event(
             EventLevel::Info,
             NODE_REMOVED,
@@ -99,9 +98,14 @@ impl Hub {
             || overlay.slot_of(member.node).is_some() && !has_joined_there
     }
 
-    /// Stores changes of the members. After every input, so that it is stored with its round.
+    /// Stores changes of the members, and tells the workers. After every input, so that it is stored with its round.
     pub(super) fn note_members(&mut self) {
-        for (key, value) in self.cx.members.take_changed() {
+        let changed = self.cx.members.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        self.ownership.send_nodes(&mut self.cx);
+        for (key, value) in changed {
             let store = self.retained.store();
             store.keep(Keyspace::Members, key, value);
         }

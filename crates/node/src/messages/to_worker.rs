@@ -133,12 +133,14 @@ pub(crate) enum ToWorker {
         /// By their `uid`: they were fully synced, or have ended.
         replaced: Vec<u128>,
     },
-    /// The other nodes that are up.
-    Nodes(Vec<UpNode>),
+    /// The other nodes.
+    Nodes {
+        up: Vec<UpNode>,
+        /// Those that belong to the cluster, up or down.
+        members: Vec<NodeId>,
+    },
     /// Free capacity of other nodes that are up (C of Overlays 4.2.1).
     Capabilities(Vec<(NodeId, u64)>),
-    /// A node that is down will not come back.
-    Forgotten { node: NodeId },
     /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
     /// this node stood still last, from, until.
     DeclaredDownBy {

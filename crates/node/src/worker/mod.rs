@@ -408,13 +408,12 @@ impl Worker {
             } => self
                 .queries
                 .handle_retained_page(&mut self.cx, now, query, &records, has_more),
-            ToWorker::Nodes(nodes) => {
-                self.primaries.handle_nodes(&mut self.cx, now, nodes);
+            ToWorker::Nodes { up, members } => {
+                self.primaries.handle_nodes(&mut self.cx, now, up, members);
                 self.groups.reassign_from_lost(&mut self.cx, now);
                 self.take_back_drained(now);
             }
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
-            ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),
             ToWorker::Replicate {
                 from,
                 stream,

@@ -30,7 +30,7 @@ pub(in crate::hub) struct Replication {
 }
 
 impl Ownership {
-    /// Sends every worker the other nodes that are up.
+    /// Sends every worker the other nodes.
     pub(in crate::hub) fn send_nodes(&mut self, cx: &mut Context) {
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
@@ -41,8 +41,14 @@ impl Ownership {
                 JournalVersion::V2
             },
         });
-        let nodes: Vec<_> = up.collect();
-        cx.send_to_workers(|| ToWorker::Nodes(nodes.clone()));
+        let up: Vec<_> = up.collect();
+        let own = cx.own();
+        let members = cx.members.iter().map(|(node, _)| node);
+        let members: Vec<_> = members.filter(|node| *node != own).collect();
+        cx.send_to_workers(|| ToWorker::Nodes {
+            up: up.clone(),
+            members: members.clone(),
+        });
     }
 
     /// Sends the workers the free capacities of other nodes, if these have changed: backups go where there is capacity for them.

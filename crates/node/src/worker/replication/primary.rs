@@ -58,8 +58,8 @@ pub(in super::super) struct Primaries {
     pub(super) pending_wills: PendingWills,
     /// Nodes that were declared down: what was sent to them before is void, though they may not have noticed that they were down.
     void: BTreeSet<NodeId>,
-    /// All nodes that were ever up.
-    ever: BTreeSet<NodeId>,
+    /// The other nodes that belong to the cluster, up or down.
+    members: BTreeSet<NodeId>,
     /// One of them has been down.
     was_partitioned: bool,
     /// Since when all of them are up; `None`: some are down.
@@ -80,22 +80,20 @@ impl Primaries {
         self.was_partitioned && !self.whole_since.is_some_and(is_settled)
     }
 
-    /// Whether all nodes are up that ever were.
+    /// Whether all nodes are up that belong to the cluster.
     pub fn is_whole(&self, cx: &Context) -> bool {
-        cx.up.len() == self.ever.len()
+        cx.up.len() == self.members.len()
     }
 
-    /// A node that is down will not come back.
-    pub fn forget(&mut self, cx: &Context, now: Instant, node: NodeId) {
-        self.ever.remove(&node);
-        self.void.remove(&node);
-        self.to_adopt.remove(&node);
-        self.see(cx, now);
-    }
-
-    /// The set of nodes that are up has changed.
-    fn see(&mut self, cx: &Context, now: Instant) {
-        self.ever.extend(cx.up.iter().map(|up| up.node));
+    /// The nodes that are up have changed, or those that belong to the cluster.
+    fn see(&mut self, cx: &Context, now: Instant, mut members: BTreeSet<NodeId>) {
+        members.extend(cx.up.iter().map(|up| up.node));
+        // They will not come back.
+        for node in self.members.difference(&members) {
+            self.void.remove(node);
+            self.to_adopt.remove(node);
+        }
+        self.members = members;
         let is_whole = self.is_whole(cx);
         self.was_partitioned |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
@@ -109,12 +107,13 @@ impl Primaries {
         }
     }
 
-    /// The other nodes that are up have changed.
+    /// The other nodes that are up have changed, or those that belong to the cluster.
     pub(in super::super) fn handle_nodes(
         &mut self,
         cx: &mut Context,
         now: Now,
         nodes: Vec<UpNode>,
+        members: Vec<NodeId>,
     ) {
         let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
         let gone: Vec<NodeId> = cx
@@ -140,7 +139,7 @@ impl Primaries {
             }
         }
         cx.up = nodes;
-        self.see(cx, now.instant);
+        self.see(cx, now.instant, members.into_iter().collect());
         for node in gone {
             self.void.insert(node);
             self.lose_backups(cx, node);

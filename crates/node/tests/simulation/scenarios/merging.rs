@@ -5,7 +5,7 @@ use thicket_node::Partition;
 
 use super::{
     V5,
-    backups::become_covered,
+    backups::{become_covered, subscriber_gone_from},
     cluster::{client_at, plain},
     id, qos, resuming,
 };
@@ -284,6 +284,37 @@ fn what_was_delivered_on_one_side_stays_away(filter: &str) {
         let back = world.connect(0, resuming(V5, "away", 1000));
         assert_eq!(messages(world, back), ["PUBLISH a 'three' q2"]);
     });
+}
+
+#[test]
+fn what_a_node_delivered_that_was_started_meanwhile_does_not_come_again_from_the_one_that_was_away()
+{
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for workers in [1, 2, 1] {
+            let mut spec = NodeSpec::new(workers);
+            spec.stores = true;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        subscriber_gone_from(&mut world, 2);
+        publish_at(&mut world, 0, "a", "x", 2);
+        world.kill(1);
+        become_covered(&mut world);
+        world.kill(2);
+        world.run_for(4_000);
+        world.start(1);
+        become_covered(&mut world);
+        let client = world.connect(1, resuming(V5, "away", 1000));
+        world.tester(client).acknowledges = true;
+        world.run_for(1_000);
+        assert_eq!(messages(&mut world, client), ["PUBLISH a 'x' q2"]);
+        world.start(2);
+        become_covered(&mut world);
+        world.run_for(2_000);
+        assert_eq!(messages(&mut world, client), [""; 0], "seed {seed}");
+    }
 }
 
 #[test]
