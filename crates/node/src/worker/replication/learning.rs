@@ -442,7 +442,8 @@ pub(super) fn end_spare_backups(cx: &mut Context, key: SessionKey) {
     }
 }
 
-/// Another node is the primary for sure: the other backups wait until it has fully synced them.
+/// Another node is the primary, or has been sent all of the session to be it: the other backups wait until it has fully synced them. What it was sent
+/// itself does not end with the session here, which may be evicted for the branch of a third node before the other one has taken over.
 pub(in super::super) fn leave_backups(cx: &mut Context, key: SessionKey, to: NodeId) {
     cx.journal.write_done();
     let Some(session) = cx.sessions.get_mut(key) else {
@@ -450,10 +451,10 @@ pub(in super::super) fn leave_backups(cx: &mut Context, key: SessionKey, to: Nod
     };
     let StoredAs { number, backups } = session.stored;
     for backup in backups.synced() {
-        if let Some(stream) = cx.journal.streams.get_mut(backup.stream)
-            && stream.node != to
-        {
-            stream.writer.left(number);
+        if let Some(stream) = cx.journal.streams.get_mut(backup.stream) {
+            if stream.node != to {
+                stream.writer.left(number);
+            }
             session.stored.backups.remove(backup.stream);
         }
     }
