@@ -386,8 +386,14 @@ class InChromium(PageTest):
         self.assertRegex(page.locator("#picture-nodes .spot title").first.text_content(), node)
         page.hover("#picture-nodes .spot:nth-child(1) .name")
         self.assertRegex(page.inner_text("#pointed"), node)
-        # The middle of the line between node-2 and node-3, which has a label there, and a little beside it.
-        page.locator("#picture-links .reach").nth(2).hover(force=True, position={"x": 40, "y": 3})
+        page.hover("h1")
+        # The middle of a line, where its label is.
+        page.mouse.move(*page.evaluate("""() => {
+            const line = document.querySelector("#picture-links .reach");
+            const [x, y] = ["x", "y"].map((it) => (line[`${it}1`].baseVal.value + line[`${it}2`].baseVal.value) / 2);
+            const place = new DOMPoint(x, y).matrixTransform(line.getScreenCTM());
+            return [place.x, place.y];
+        }"""))
         self.assertRegex(page.inner_text("#pointed"), link)
         page.hover("h1")
         self.assertEqual(page.inner_text("#pointed"), legend)
@@ -500,6 +506,16 @@ class Tenants(PageTest):
     def ctl(self, *words):
         command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[0].http_port}", "--api-user", ":".join(ROOT), *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def test_the_log_says_at_which_tenant_a_client_was_refused(self):
+        self.assertEqual(self.ctl("ban", "--client", "lamp").returncode, 0)
+        for port in self.ports.values():
+            client = RawClient(port)
+            self.addCleanup(client.close)
+            self.assertEqual(client.try_connect("lamp").reason_code, 0x8A)
+        found = lambda: re.findall(r'CONNECT refused thread=0 client_id="lamp"( topic_prefix="\S*")? peer=', self.nodes[0].log_from(0))  # noqa: E731
+        wait_until(lambda: len(found()) == 3, "all lines")
+        self.assertEqual(found(), [' topic_prefix="t1/"', ' topic_prefix="t2/"', ""])
 
     def connected(self):
         page = json.loads(self.ask("/v1/clients?client_id=lamp")[2])
