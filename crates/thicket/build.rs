@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that the crate is compiled with; one that is set already is taken as it is.
+/// The environment of the build may have the commit here; it is taken as it is.
 const COMMIT: &str = "THICKET_COMMIT";
+/// The variable that the crate is compiled with. Cargo also sets it for programs that it runs, where a name with THICKET_ would be taken for a
+/// setting of the broker.
+const BUILT_FROM: &str = "BUILT_FROM_COMMIT";
 
 fn main() {
     println!("cargo::rerun-if-env-changed={COMMIT}");
@@ -18,10 +21,8 @@ fn main() {
     if let Some(path) = written {
         println!("cargo::rerun-if-changed={}", path.display());
     }
-    if std::env::var_os(COMMIT).is_none()
-        && let Some(commit) = commit(&root)
-    {
-        println!("cargo::rustc-env={COMMIT}={commit}");
+    if let Some(commit) = std::env::var(COMMIT).ok().or_else(|| commit(&root)) {
+        println!("cargo::rustc-env={BUILT_FROM}={commit}");
     }
 }
 

@@ -15,7 +15,7 @@ import unittest
 
 from nodes import BINARY, Node, free_port, wait_until
 from test_rights import passwd
-from wire import Kind, RawClient
+from wire import Kind, Property, RawClient
 
 try:
     from playwright.sync_api import sync_playwright
@@ -373,9 +373,42 @@ class InChromium(PageTest):
     def check_words(self, page):
         self.assertEqual(page.inner_text("#latency-now"), "No deliveries since this page was opened.")
         self.assertIn("In a circle: how many clients", page.inner_text(".cluster"))
-        self.assertEqual(page.locator("#picture .node title").first.text_content().split(": ")[1], "up, 3 clients")
+        self.check_picture(page)
         self.assertEqual(page.locator("#picture .link").count(), page.locator("#picture .behind").count(), "no line crosses its label")
-        self.assertTrue(all(" – node-" in title for title in page.locator("#picture .link title").all_text_contents()), "a link has its text as title")
+        self.assertTrue(all(" – node-" in title for title in page.locator("#picture-links title").all_text_contents()), "a link has its text as title")
+
+    def check_picture(self, page):
+        """What is known of a node or a link is shown to pointer and keyboard, and stays while the picture is drawn anew."""
+        node = r"^node-1: up, 3 clients, (CPU \d+ %, )?memory [\d.]+ MiB, \d+ messages/s in, \d+ out$"
+        link = r"^node-\d – node-\d: round trip (–|< 1 ms|[\d.]+ ms)(, [\d.]+ \w+/s)?$"
+        legend = page.inner_text("#pointed")
+        self.assertIn("In a circle", legend)
+        self.assertRegex(page.locator("#picture-nodes .spot title").first.text_content(), node)
+        page.hover("#picture-nodes .spot:nth-child(1) .name")
+        self.assertRegex(page.inner_text("#pointed"), node)
+        page.hover("h1")
+        # The middle of a line, where its label is.
+        page.mouse.move(*page.evaluate("""() => {
+            const line = document.querySelector("#picture-links .reach");
+            const [x, y] = ["x", "y"].map((it) => (line[`${it}1`].baseVal.value + line[`${it}2`].baseVal.value) / 2);
+            const place = new DOMPoint(x, y).matrixTransform(line.getScreenCTM());
+            return [place.x, place.y];
+        }"""))
+        self.assertRegex(page.inner_text("#pointed"), link)
+        page.hover("h1")
+        self.assertEqual(page.inner_text("#pointed"), legend)
+        self.assertEqual(page.locator("#picture [tabindex='0']").count(), 1, "one stop for the keyboard")
+        page.focus("#picture [tabindex='0']")
+        self.assertRegex(page.inner_text("#pointed"), node)
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        self.assertRegex(page.inner_text("#pointed"), link)
+        page.evaluate("window.held = document.activeElement")
+        drawn = page.evaluate("history.length")
+        wait_until(lambda: page.evaluate("history.length") >= drawn + 2, "the picture to be drawn anew")
+        self.assertTrue(page.evaluate("window.held === document.activeElement"), "the focus stays")
+        self.assertRegex(page.inner_text("#pointed"), link)
+        page.evaluate("document.activeElement.blur()")
 
     def ban(self, page):
         page.fill("#search", "meter-1")
@@ -450,6 +483,80 @@ class InChromiumWithoutListener(PageTest):
             wait_until(lambda: "This node has no listener for WebSocket" in page.inner_text("#no-listener"), "the page to say so")
             self.assertTrue(page.is_hidden("#subscriber"))
             self.assertTrue(page.is_hidden("#drain"))
+            browser.close()
+
+
+class Tenants(PageTest):
+    """Clients of two tenants and of none, with the same identifier."""
+
+    def arguments(self):
+        self.ports = {prefix: free_port() for prefix in ("t1/", "t2/", "")}
+        tables = [f'[[listener]]\naddress = "127.0.0.1:{port}"\n' + (f'topic_prefix = "{it}"\n' if it else "") for it, port in self.ports.items()]
+        file = self.home / "thicket.toml"
+        file.write_text("".join(tables))
+        return ("--config", str(file))
+
+    def connect(self):
+        self.clients = {}
+        for prefix, port in self.ports.items():
+            client = self.clients[prefix] = RawClient(port)
+            self.addCleanup(client.close)
+            client.connect("lamp", props=((Property.SESSION_EXPIRY_INTERVAL, 600),))
+
+    def ctl(self, *words):
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[0].http_port}", "--api-user", ":".join(ROOT), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def test_the_log_says_at_which_tenant_a_client_was_refused(self):
+        self.assertEqual(self.ctl("ban", "--client", "lamp").returncode, 0)
+        for port in self.ports.values():
+            client = RawClient(port)
+            self.addCleanup(client.close)
+            self.assertEqual(client.try_connect("lamp").reason_code, 0x8A)
+        found = lambda: re.findall(r'CONNECT refused thread=0 client_id="lamp"( topic_prefix="\S*")? peer=', self.nodes[0].log_from(0))  # noqa: E731
+        wait_until(lambda: len(found()) == 3, "all lines")
+        self.assertEqual(found(), [' topic_prefix="t1/"', ' topic_prefix="t2/"', ""])
+
+    def connected(self):
+        page = json.loads(self.ask("/v1/clients?client_id=lamp")[2])
+        return {it["topic_prefix"] or "" for it in page["clients"] if it["connected"]}
+
+    def test_a_client_of_one_tenant_is_kicked(self):
+        self.connect()
+        table = self.ctl("clients", "--wide").stdout
+        self.assertRegex(table, "PREFIX")
+        self.assertRegex(table, r"lamp +- +t1/ ")
+        self.assertEqual(self.connected(), {"t1/", "t2/", ""})
+        self.assertEqual(self.ctl("kick", "lamp", "--topic-prefix", "t3/").returncode, 1)
+        self.assertEqual(self.ctl("kick", "lamp", "--topic-prefix", "t1/").returncode, 0)
+        self.assertEqual(self.connected(), {"t2/", ""})
+        self.assertEqual(self.ctl("kick", "lamp", "--topic-prefix", "").returncode, 0)
+        self.assertEqual(self.connected(), {"t2/"})
+        self.assertEqual(self.ctl("kick", "lamp", "--end-session", "--topic-prefix", "t1/").returncode, 0)
+        left = json.loads(self.ask("/v1/clients?client_id=lamp")[2])["clients"]
+        self.assertEqual({it["topic_prefix"] for it in left}, {"t2/", None})
+        subjects = [it["subject"] for it in json.loads(self.ask("/v1/audit")[2]) if it["path"] == "/v1/kick" and it["status"] == 200]
+        expected = ["lamp with topic prefix t1/", "lamp without topic prefix", "lamp with topic prefix t1/, with its session"]
+        self.assertEqual(subjects, expected)
+        self.assertEqual(self.ctl("kick", "lamp").returncode, 0)
+        self.assertEqual(self.connected(), set())
+
+    @IN_CHROMIUM
+    def test_the_page_tells_tenants_apart(self):
+        self.connect()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            login = {"username": ROOT[0], "password": ROOT[1]}
+            page = browser.new_context(http_credentials=login).new_page()
+            page.goto(f"http://127.0.0.1:{self.nodes[0].http_port}/")
+            page.wait_for_selector("#client-rows tr:nth-child(3)")
+            names = page.locator("#client-rows td:first-child").all_inner_texts()
+            self.assertEqual(sorted(names), ["lamp", "lamp (t1/)", "lamp (t2/)"])
+            for name, left in (("lamp (t2/)", {"t1/", ""}), ("lamp", {"t1/"})):
+                page.click(f"button[aria-label='Kick {name}']")
+                self.assertEqual(page.inner_text("#confirm-title"), f"Kick {name}?")
+                page.click("#confirm-yes")
+                wait_until(lambda left=left: self.connected() == left, "only this client to be kicked")
             browser.close()
 
 

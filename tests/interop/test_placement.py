@@ -16,7 +16,7 @@ def call(node, method, path="", body=None):
     request = urllib.request.Request(
         f"http://127.0.0.1:{node.http_port}/v1/placements{path}",
         method=method,
-        data=None if body is None else json.dumps(body).encode(),
+        data=None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode(),
         headers={"content-type": "application/json"},
     )
     try:
@@ -64,8 +64,10 @@ class Placements(ThreeNodes):
         for body, field in (
             ({"client_id": "c", "max_sessions": 0}, "max_sessions"),
             ({"client_id": "c", "subscribe": ["a", "b/#/c"]}, "subscribe[1]"),
-            ({"client_id": "c", "publish": ["a"], "rates": {"b": 1}}, 'rates["b"]'),
-            ({"client_id": "c", "publish": ["a"], "rates": {"a": 1e308}}, 'rates["a"]'),
+            ({"client_id": "c", "publish": ["a"], "rates": {"b": 1}}, "rates.b"),
+            ({"client_id": "c", "publish": ["a"], "rates": {"a": 1e308}}, "rates.a"),
+            ({"client_id": "c", "publish": ["a"], "rates": {"a": "many"}}, "rates.a"),
+            ('{"client_id": "c", "publish": ["a"], "rates": {"a": 1e999}}', "rates.a"),
             ({"client_id": ""}, "client_id"),
             ({"client_id": "\x1fann\x1fc"}, "client_id"),
         ):
@@ -137,7 +139,7 @@ class OverMqtt(RawCases, ThreeNodes):
             (asking(0), "max_sessions"),
             (asking("four"), "thicket-max-sessions"),
             (asking(2, subscribe=["a/#/b"]), "subscribe[0]"),
-            (asking(2, publish=["a"], rates={"b": 1}), 'rates["b"]'),
+            (asking(2, publish=["a"], rates={"b": 1}), "rates.b"),
             (asking(2) + ((Property.USER_PROPERTY, ("thicket-rates", "{")),), "thicket-rates"),
         ):
             connack = self.connect(node, self.client_id("bad"), props=props)

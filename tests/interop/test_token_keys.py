@@ -1,12 +1,15 @@
 """Tokens whose keys a provider publishes: a JWK set, OpenID Connect discovery, rotation, and a provider that is down."""
 
+import json
 import re
 import subprocess
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 from certificates import Authority
-from nodes import BINARY, OneNode, wait_until
+from nodes import BINARY, Node, OneNode, wait_until
 from provider import Key, Provider
 from test_rights import (
     BAD_USER_NAME_OR_PASSWORD,
@@ -17,6 +20,7 @@ from test_rights import (
 from wire import Kind, RawCases, RawClient
 
 GOOD = 0
+WITHOUT_KEYS = "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): nobody can log in"
 # What a node waits at least between two fetches of keys.
 PAUSE_S = 5
 
@@ -136,6 +140,8 @@ class KeysOfAnIssuer(WithProvider, OneNode):
         cls.addClassCleanup(cls.provider.shutdown)
         cls.issuer = cls.provider.url
         cls.arguments = ("--jwt-oidc-issuer", cls.issuer, "--jwt-ca", str(authority.certificate), "--jwt-refresh-s", "10")
+        # Some can log in without the provider, so that the node is ready.
+        cls.arguments += ("--allow-anonymous=true",)
 
     def test_an_issuer_says_where_its_keys_are(self):
         token = self.key.token(self.claims())
@@ -153,6 +159,33 @@ class KeysOfAnIssuer(WithProvider, OneNode):
         # Fetched at the interval, without anybody who asks for it.
         fetched = len(self.provider.asked)
         wait_until(lambda: len(self.provider.asked) > fetched, "another fetch")
+
+
+class WithoutKeys(unittest.TestCase):
+    def test_a_node_that_can_let_nobody_in_before_it_has_keys_is_not_ready(self):
+        provider = Provider(Key("one"))
+        self.addCleanup(provider.server_close)
+        self.addCleanup(provider.shutdown)
+        provider.is_down = True
+        node = Node("node-1", [], ("--jwt-jwks", f"{provider.url}/keys", "--jwt-refresh-s", "10"))
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+
+        wait_until(lambda: self.ready(node) == (503, WITHOUT_KEYS), "the first fetch")
+        self.assertIsNotNone(node.ask("/v1/health/live"))
+        provider.is_down = False
+        wait_until(lambda: self.ready(node)[0] == 200, "the keys to be fetched", 30)
+
+    def ready(self, node):
+        """The status, and why the node is not ready; none while it starts."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/v1/health/ready", timeout=5) as answer:
+                return answer.status, None
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())["error"]
+        except OSError:
+            return None, None
 
 
 class CheckedSettings(unittest.TestCase):

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
     HubMemoryReport, MembershipReport, MemoryReport, NodeReport, PlacementError, ProblemEntry,
-    Remembered, SessionReport, SubscriptionReport, TopicReport, Traffic,
+    Remembered, SessionReport, SubscriptionReport, TopicReport, Traffic, Whose,
 };
 use utoipa::ToSchema;
 
@@ -509,12 +509,24 @@ impl MemoryEntry {
 pub struct KickEntry {
     /// Client identifier.
     pub client_id: String,
-    /// Of this user only; otherwise whosever have this identifier.
+    /// Of this user only, empty: of no user; otherwise whosever have this identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
+    /// Of listeners with this topic prefix only, empty: of those without one; otherwise of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_prefix: Option<String>,
     /// Its session ends too, whether it is connected or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub end_session: bool,
+}
+
+impl KickEntry {
+    pub(crate) fn whose(&self) -> Whose<'_> {
+        Whose {
+            user_name: self.user_name.as_deref(),
+            topic_prefix: self.topic_prefix.as_deref(),
+        }
+    }
 }
 
 /// What a node that is drained still has: the answer of `POST /v1/drain`.

@@ -197,6 +197,7 @@ impl Node {
         inspector.websockets = websockets.into();
         inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes, last_refusal);
+        inspector.needs_keys = config.access.needs_keys(&config.listeners);
         inspector.tenants = tenants;
         inspector.disk.clone_from(&node.disk);
         if let Some(exporter) = &node.exporter {

@@ -34,6 +34,10 @@ pub(crate) enum Unready {
     Memory,
     #[error("{}", crate::disk::NOT_STORED)]
     Disk,
+    #[error(
+        "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): nobody can log in"
+    )]
+    Keys,
 }
 
 /// Why there was last no link to another node, for people.
@@ -163,7 +167,8 @@ impl Reminder {
             | Unready::Draining
             | Unready::Minority
             | Unready::Memory
-            | Unready::Disk => is_other,
+            | Unready::Disk
+            | Unready::Keys => is_other,
         }
     }
 }

@@ -95,7 +95,7 @@ impl PlacementAsked {
         }
         let named: BTreeSet<&String> = self.publish.iter().chain(&self.subscribe).collect();
         for (topic, rate) in &self.rates {
-            let field = format!("rates[{topic:?}]");
+            let field = format!("rates.{topic}");
             if !named.contains(topic) {
                 return bad(field, "stands neither in publish nor in subscribe");
             }
@@ -446,10 +446,10 @@ mod tests {
                 r#"{"client_id": "c", "subscribe": ["$share/g/a"]}"#,
                 "subscribe[0]",
             ),
-            (r#"{"client_id": "c", "rates": {"a": 1}}"#, "rates[\"a\"]"),
+            (r#"{"client_id": "c", "rates": {"a": 1}}"#, "rates.a"),
             (
                 r#"{"client_id": "c", "publish": ["a"], "rates": {"a": -1}}"#,
-                "rates[\"a\"]",
+                "rates.a",
             ),
         ] {
             assert_eq!(asked(json).unwrap_err(), field, "{json}");

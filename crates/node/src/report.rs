@@ -427,6 +427,15 @@ pub struct TraceLine {
     pub packet: String,
 }
 
+/// Of which clients, where several have an identifier. A part that is `None` is not looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Whose<'a> {
+    /// Of this user; empty: of none.
+    pub user_name: Option<&'a str>,
+    /// Of listeners with this topic prefix; empty: of those without one.
+    pub topic_prefix: Option<&'a str>,
+}
+
 /// What became of a session that an operator wants to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use thicket_node::{Ban, BanSubject};
+use thicket_node::{Ban, BanError, BanSubject};
 use thicket_session::time::WallClock;
 use utoipa::ToSchema;
 
@@ -63,7 +63,12 @@ pub fn subject_of(
     client_id: Option<String>,
     user_name: Option<String>,
     address: Option<IpAddr>,
-) -> Result<BanSubject, String> {
+) -> Result<BanSubject, BadBan> {
+    let is_bad = |id: &String| BanSubject::ClientId(id.clone()).checked().is_err();
+    let field = match client_id.as_ref().is_some_and(is_bad) {
+        true => "client_id",
+        false => "user_name",
+    };
     let subject = match (client_id, user_name, address) {
         (Some(id), None, None) => BanSubject::ClientId(id),
         (None, Some(name), None) => BanSubject::UserName(name),
@@ -72,30 +77,53 @@ pub fn subject_of(
             user_name,
         },
         (None, None, Some(address)) => BanSubject::Address(address),
-        _ => {
-            let words = "expected one of `client_id`, `user_name` and `address`, or the first two";
-            return Err(words.to_owned());
-        }
+        _ => return Err(BadBan::Subject),
     };
-    subject.checked().map_err(|error| error.to_string())
+    subject
+        .checked()
+        .map_err(|error| BadBan::Text(field, error))
+}
+
+/// Why there can be no such ban.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadBan {
+    /// None of the fields that name clients is set, or too many.
+    #[error("expected one of `client_id`, `user_name` and `address`, or the first two")]
+    Subject,
+    /// Of no length, or too long for an expiry.
+    #[error("seconds: expected 1 to {}", u32::MAX)]
+    Seconds,
+    /// This field is empty or too long.
+    #[error("{0}: {1}")]
+    Text(&'static str, #[source] BanError),
+}
+
+impl BadBan {
+    /// The field that is not valid, if it is a single one.
+    pub(crate) const fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Subject => None,
+            Self::Seconds => Some("seconds"),
+            Self::Text(field, _) => Some(field),
+        }
+    }
 }
 
 impl BanRequest {
     /// The ban. `by`: who requests it.
     ///
     /// # Errors
-    /// The reason, for people.
-    pub fn ban(self, now: WallClock, by: Option<String>) -> Result<Ban, String> {
+    /// What is not valid.
+    pub fn ban(self, now: WallClock, by: Option<String>) -> Result<Ban, BadBan> {
         let until_ms = |seconds: u64| {
             let ms = seconds.checked_mul(1000)?;
             now.as_unix_millis().checked_add(ms)
         };
         let until = match self.seconds {
             None => None,
-            Some(0) => return Err("seconds: expected at least 1".to_owned()),
             // A ban longer than the longest expiry of a retained message would not end by itself.
-            Some(seconds) if seconds > u64::from(u32::MAX) => {
-                return Err(format!("seconds: expected at most {}", u32::MAX));
+            Some(seconds) if !(1..=u64::from(u32::MAX)).contains(&seconds) => {
+                return Err(BadBan::Seconds);
             }
             Some(seconds) => until_ms(seconds).map(WallClock::from_unix_millis),
         };
@@ -106,7 +134,7 @@ impl BanRequest {
             since: now,
             until,
         };
-        ban.checked().map_err(|error| error.to_string())
+        ban.checked().map_err(|error| BadBan::Text("reason", error))
     }
 }
 
@@ -173,7 +201,7 @@ mod tests {
             (of(Some("a"), None, Some(1 << 33)), "seconds"),
         ] {
             let error = found.expect_err(words);
-            assert!(error.contains(words), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
         }
         assert_eq!(of(Some("a"), None, Some(u64::from(u32::MAX))), Ok(()));
         assert_eq!(of(Some("a"), Some("b"), None), Ok(()));

@@ -143,6 +143,16 @@ impl Access {
             && !listen.certificate_users
     }
 
+    /// Whether tokens whose keys a provider has are the only way to log in, at all listeners.
+    pub(crate) fn needs_keys(&self, listeners: &[Listen]) -> bool {
+        let is_else =
+            |it: &Listen| it.allow_anonymous || it.users.is_some() || it.certificate_users;
+        self.provider.is_some()
+            && self.hook.is_none()
+            && self.loaded.policy.users.is_none()
+            && !listeners.iter().any(is_else)
+    }
+
     /// Reads the files again. `listeners`: what differs at listeners; their own files are read again too.
     ///
     /// # Errors

@@ -38,6 +38,14 @@ pub(super) fn bad_entry(field: &str, words: &str) -> ErrorEntry {
     }
 }
 
+/// A field of a body whose value is not valid. `None`: several fields do not fit together.
+pub(super) fn bad_value(field: Option<&str>, words: &str) -> Response {
+    problem(ErrorEntry {
+        field: field.map(str::to_owned),
+        ..ErrorEntry::new(StatusCode::UNPROCESSABLE_ENTITY, words.to_owned())
+    })
+}
+
 pub(super) fn problem(entry: ErrorEntry) -> Response {
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = [(header::CONTENT_TYPE, PROBLEM)];
@@ -54,7 +62,23 @@ pub(super) fn bad_path(rejection: &PathRejection) -> Response {
 }
 
 pub(super) fn bad_body(rejection: &JsonRejection) -> Response {
-    rejected(rejection.status(), words_of_body(rejection), rejection)
+    rejected(
+        status_of_body(rejection),
+        words_of_body(rejection),
+        rejection,
+    )
+}
+
+/// A number that is too large for any type is a value that is not valid, although the parser takes it for a fault of the syntax.
+pub(super) fn status_of_body(rejection: &JsonRejection) -> StatusCode {
+    match rejection {
+        JsonRejection::JsonSyntaxError(error)
+            if error.body_text().contains(": number out of range at ") =>
+        {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        _ => rejection.status(),
+    }
 }
 
 /// What is wrong with a body; of one that is too long the limit as well.
@@ -100,8 +124,4 @@ pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
         next = error.source();
     }
     None
-}
-
-pub(super) fn bad_request(words: String) -> Response {
-    failure(StatusCode::BAD_REQUEST, &words)
 }

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, bad_body, bad_query, bad_request, failure, silent};
+use super::answer::{Answer, bad_body, bad_field, bad_query, bad_value, failure, silent};
 use super::guard::Asker;
 use super::messages::not_published;
 use super::{ApiState, Inspector, audit};
@@ -74,7 +74,7 @@ async fn ban(
     let by = asker.map(|asker| asker.0.0.name.to_string());
     let ban = match request.ban(WallClock::from_unix_millis(wall_ms()), by) {
         Ok(ban) => ban,
-        Err(words) => return bad_request(words),
+        Err(error) => return bad_value(error.field(), &error.to_string()),
     };
     let subject = ban.subject.to_string();
     let done = inspector.ban(ban).await;
@@ -110,7 +110,10 @@ async fn unban(
             let lifted = inspector.lift(&subject).await;
             audit::about(&subject.to_string(), lifted.unwrap_or_else(|answer| answer))
         }
-        Err(words) => bad_request(words),
+        Err(error) => match error.field() {
+            Some(field) => bad_field(field, &error.to_string()),
+            None => failure(StatusCode::BAD_REQUEST, &error.to_string()),
+        },
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Inspector {
     /// Who owns the sessions of clients.
     pub(crate) session_scope: SessionScope,
     pub(crate) expectation: Expectation,
+    /// Without the keys of a provider nobody can log in.
+    pub(crate) needs_keys: bool,
     pub(crate) certificates: Certificates,
     /// The users and tokens of the HTTP API.
     pub(crate) guard: Option<Guard>,
@@ -99,6 +101,7 @@ impl Inspector {
             memory_bytes,
             session_scope: SessionScope::User,
             expectation: Expectation::new(1, LastRefusal::default()),
+            needs_keys: false,
             certificates: Certificates::default(),
             guard: None,
             watchers: Watchers::new(1),
@@ -128,10 +131,15 @@ impl Inspector {
         let judged = self.of_hub(move |hub| expectation.judge(hub)).await?;
         let is_full = self.disk.as_ref().is_some_and(|disk| disk.is_full());
         let is_out_of_memory = self.gate.is_out_of_memory.load(Ordering::Relaxed);
-        let own = match (is_full, is_out_of_memory) {
-            (true, _) => Err(Unready::Disk),
-            (false, true) => Err(Unready::Memory),
-            (false, false) => Ok(()),
+        let has_keys = || self.counters.jwt_keys_fetched.age().is_some();
+        let own = if is_full {
+            Err(Unready::Disk)
+        } else if is_out_of_memory {
+            Err(Unready::Memory)
+        } else if self.needs_keys && !has_keys() {
+            Err(Unready::Keys)
+        } else {
+            Ok(())
         };
         Ok(judged.and(own))
     }

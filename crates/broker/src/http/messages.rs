@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, bad_body, bad_field, bad_query, failure, silent};
+use super::answer::{Answer, bad_body, bad_field, bad_query, bad_value, failure, silent};
 use super::cluster::limit_of;
 use super::guard::Asker;
 use super::{ApiState, Inspector, audit};
@@ -250,10 +250,10 @@ fn nothing_on(topic: &str) -> Response {
 pub(super) fn not_published(published: Option<Published>) -> Option<Response> {
     let (status, words) = match published {
         Some(Published::Done | Published::NoSubscribers) => return None,
-        Some(Published::Reserved) => (
-            StatusCode::BAD_REQUEST,
-            "topic: clients may not publish to it",
-        ),
+        Some(Published::Reserved) => {
+            let words = "topic: clients may not publish to it";
+            return Some(bad_value(Some("topic"), words));
+        }
         Some(Published::NoCapacity) => (
             StatusCode::INSUFFICIENT_STORAGE,
             "a queue, the disk or the retained messages are at their limit; other nodes may have received it",
@@ -329,7 +329,7 @@ impl Inspector {
 
     async fn publish_body(&self, body: MessageBody) -> Answer<PublishedEntry> {
         let topic = body.topic.clone();
-        let refused = |error: LineError| bad_field(error.field, &error.to_string());
+        let refused = |error: LineError| bad_value(Some(error.field), &error.to_string());
         let parts = Parts::of(body).map_err(refused)?;
         let done = self.publish(move |worker, now, number| {
             worker.publish_unowned(now, number, &parts.publish());

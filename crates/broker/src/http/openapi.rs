@@ -73,16 +73,16 @@ const TAGS: &Answers = &[
 ];
 /// Answers to an invalid body.
 const OF_BODIES: &Answers = &[
-    (
-        "400",
-        "The body is not valid JSON, or a field or the query is not valid",
-    ),
+    ("400", "The body is not JSON, or the query is not valid"),
     ("413", "The body is too long"),
     (
         "415",
         "The media type of the body is not `application/json`",
     ),
-    ("422", "A field is missing, unknown or of another type"),
+    (
+        "422",
+        "A field is missing, unknown, of another type, or its value is not valid; `field` names it",
+    ),
 ];
 
 /// A document without operations.

@@ -12,7 +12,7 @@ use thicket_session::topic::TopicFilter;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, bad_body, bad_field, bad_path, failure, silent};
+use super::answer::{Answer, bad_body, bad_path, bad_value, failure, silent};
 use super::relay::OnBehalf;
 use super::{ApiState, Inspector, Silence, audit};
 use crate::api::overlay::text_of_query;
@@ -82,8 +82,19 @@ async fn kick(
 /// What is ended, for the audit log.
 fn kicked(entry: &KickEntry) -> String {
     let mut text = entry.client_id.clone();
-    if let Some(user_name) = &entry.user_name {
-        text += &format!(" of user {user_name}");
+    for (part, none, some) in [
+        (&entry.user_name, " of no user", " of user "),
+        (
+            &entry.topic_prefix,
+            " without topic prefix",
+            " with topic prefix ",
+        ),
+    ] {
+        match part.as_deref() {
+            None => {}
+            Some("") => text += none,
+            Some(part) => text.extend([some, part]),
+        }
     }
     if entry.end_session {
         text += ", with its session";
@@ -162,9 +173,9 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
         Ok(ids) => ids,
         Err(silence) => return silent(silence),
     };
-    let user_name = entry.user_name.clone();
+    let whose = entry.clone();
     let kicked = inspector.ask_all(move |worker, now| {
-        let kick = |id: &String| worker.kick(now, id, user_name.as_deref());
+        let kick = |id: &String| worker.kick(now, id, whose.whose());
         ids.iter().map(kick).collect::<Vec<_>>()
     });
     match kicked.await {
@@ -203,6 +214,7 @@ pub(super) async fn end_session(
     let entry = KickEntry {
         client_id,
         user_name: None,
+        topic_prefix: None,
         end_session: true,
     };
     kick_anywhere(&inspector, entry, Elsewhere::new(&uri, asks)).await
@@ -221,9 +233,9 @@ async fn client_ids(inspector: &Inspector, client_id: &str) -> Result<Vec<String
 async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Response> {
     let ids = client_ids(inspector, &entry.client_id).await;
     let ids = ids.map_err(silent)?;
-    let user_name = entry.user_name.clone();
+    let whose = entry.clone();
     let ended = inspector.ask_all(move |worker, now| {
-        let end = |id: &String| worker.end_sessions(now, id, user_name.as_deref());
+        let end = |id: &String| worker.end_sessions(now, id, whose.whose());
         ids.iter().map(end).collect::<Vec<_>>()
     });
     let ended = ended.await.map_err(silent)?.concat();
@@ -318,13 +330,10 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
         (Some(client_id), None) => TraceSubject::Client(client_id.into()),
         (None, Some(filter)) => match TopicFilter::new(&filter) {
             Ok(filter) => TraceSubject::Topic(filter),
-            Err(error) => return bad_field("topic", &format!("topic: {error}")),
+            Err(error) => return bad_value(Some("topic"), &format!("topic: {error}")),
         },
         _ => {
-            return failure(
-                StatusCode::BAD_REQUEST,
-                "expected one of `client_id` and `topic`",
-            );
+            return bad_value(None, "expected one of `client_id` and `topic`");
         }
     };
     inspector.traced.set(Some(Instant::now()));

@@ -17,7 +17,9 @@ use thicket_node::{
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{bad_entry, bad_path, field_of, problem, silent, words_of_body};
+use super::answer::{
+    bad_entry, bad_path, field_of, problem, silent, status_of_body, words_of_body,
+};
 use super::{ApiState, Inspector};
 use crate::api::ErrorEntry;
 use crate::api::overlay::{query_of_text, text_of_query};
@@ -125,7 +127,7 @@ pub(super) fn read(
         .map_err(|rejection| ErrorEntry {
             title: "the request cannot be read".into(),
             field: field_of(&rejection),
-            ..ErrorEntry::new(rejection.status(), words_of_body(&rejection))
+            ..ErrorEntry::new(status_of_body(&rejection), words_of_body(&rejection))
         })
 }
 

@@ -353,7 +353,7 @@ pub(super) fn refuse_connect(
     let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
     send_connack(cx, id, connect.version, maximum, &connack);
     let peer = cx.connections.get(id).map(|it| peer_text(it.peer));
-    let fields = vec![
+    let mut fields = vec![
         ("client_id", connect.client_id.to_owned()),
         (
             "user_name",
@@ -363,6 +363,10 @@ pub(super) fn refuse_connect(
         ("reason_code", refusal.reason_code.words()),
         ("reason", refusal.reason.clone()),
     ];
+    let topic_prefix = prefix(cx, id);
+    if !topic_prefix.is_empty() {
+        fields.insert(2, ("topic_prefix", topic_prefix.to_owned()));
+    }
     cx.event(EventLevel::Warn, CONNECT_REFUSED, fields);
     cx.close(id);
 }

@@ -12,19 +12,18 @@ use super::{
     },
 };
 use crate::{
-    EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject,
-    scope::{client_id_of, user_name_of},
+    EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject, Whose,
+    scope::{client_id_of, prefix_of, user_name_of},
 };
 
 /// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
 const SHORT_OUT_BUFFER: usize = 16 * 1024;
 
 impl Worker {
-    /// Ends the connections of a client: 0x98 for a 5.0 client. Its session continues as if the network had failed. Without `user_name` clients of
-    /// all users with this identifier are meant. `false`: none is connected here.
-    pub fn kick(&mut self, now: Now, client_id: &str, user_name: Option<&str>) -> bool {
+    /// Ends the connections of a client: 0x98 for a 5.0 client. Its session continues as if the network had failed. `false`: none is connected here.
+    pub fn kick(&mut self, now: Now, client_id: &str, whose: Whose<'_>) -> bool {
         let mut is_one = false;
-        for key in sessions_of(&self.cx, client_id, user_name) {
+        for key in sessions_of(&self.cx, client_id, whose) {
             is_one |= self.kick_session(now, key);
         }
         is_one
@@ -61,15 +60,9 @@ impl Worker {
         self.cx.short_since = is_short.then_some(self.cx.sessions.len());
     }
 
-    /// Ends the sessions of a client for good, and their connections (0x98). Their wills are published, what waited for them is dropped. Without
-    /// `user_name` those of all users are meant.
-    pub fn end_sessions(
-        &mut self,
-        now: Now,
-        client_id: &str,
-        user_name: Option<&str>,
-    ) -> SessionEnd {
-        let meant = sessions_of(&self.cx, client_id, user_name);
+    /// Ends the sessions of a client for good, and their connections (0x98). Their wills are published, what waited for them is dropped.
+    pub fn end_sessions(&mut self, now: Now, client_id: &str, whose: Whose<'_>) -> SessionEnd {
+        let meant = sessions_of(&self.cx, client_id, whose);
         if meant.is_empty() {
             return SessionEnd::Unknown;
         }
@@ -191,10 +184,13 @@ pub(super) fn out_buffer_limit(cx: &Context, qos: Qos) -> usize {
     }
 }
 
-/// The sessions here of a client identifier: of one user, or of all.
-fn sessions_of(cx: &Context, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
+/// The sessions here of a client identifier.
+fn sessions_of(cx: &Context, client_id: &str, whose: Whose<'_>) -> Vec<SessionKey> {
     let is_meant = |name: &str| {
-        client_id_of(name) == client_id && (user_name.is_none() || user_name_of(name) == user_name)
+        let is_of = |wanted: Option<&str>, part: &str| wanted.is_none_or(|it| it == part);
+        client_id_of(name) == client_id
+            && is_of(whose.user_name, user_name_of(name).unwrap_or_default())
+            && is_of(whose.topic_prefix, prefix_of(name))
     };
     let all = cx.sessions.iter();
     all.filter(|(_, session)| is_meant(&session.client_id))

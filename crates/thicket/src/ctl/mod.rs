@@ -107,9 +107,12 @@ enum Topic {
     Kick {
         /// Client identifier
         client_id: String,
-        /// Of this user only; otherwise whosever have this identifier
+        /// Of this user only, empty: of no user; otherwise whosever have this identifier
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
+        /// Of listeners with this topic prefix only, empty: of those without one; otherwise of all
+        #[arg(long, value_name = "PREFIX")]
+        topic_prefix: Option<String>,
         /// End its session too, with all that waits in it, whether it is connected or not
         #[arg(long)]
         end_session: bool,
@@ -178,11 +181,13 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Kick {
             client_id,
             user,
+            topic_prefix,
             end_session,
         } => {
             let entry = KickEntry {
                 client_id: client_id.clone(),
                 user_name: user.clone(),
+                topic_prefix: topic_prefix.clone(),
                 end_session: *end_session,
             };
             return kick(&api, &entry, arguments.json);

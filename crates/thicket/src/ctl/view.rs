@@ -72,12 +72,18 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
             node.key.clone().unwrap_or_else(nothing),
             cpu(node),
             messages(node),
-            node.clients.to_string(),
+            if node.is_self || node.reachable {
+                node.clients.to_string()
+            } else {
+                nothing()
+            },
             node.subscriptions.to_string(),
             node.hinted_messages.to_string(),
         ]
     };
-    let rows: Vec<_> = nodes.iter().map(row).collect();
+    let mut ordered: Vec<_> = nodes.iter().collect();
+    ordered.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    let rows: Vec<_> = ordered.into_iter().map(row).collect();
     render_columns(
         &[
             "NAME",
@@ -693,23 +699,23 @@ mod tests {
         assert_eq!(disagreements(std::slice::from_ref(&node)), "");
         let now = Duration::from_secs(1_000_000);
         let away = NodeEntry {
+            name: "node-1".into(),
             reachable: false,
             out_since_ms: Some(999_910_000),
             ..node.clone()
         };
         let all = [node, away];
         let text = nodes(&all, now, Width::All);
-        assert!(text.contains("unreachable for 90 s"), "{text}");
-        let cells: Vec<_> = text
-            .lines()
-            .nth(1)
-            .expect("a row")
-            .split("  ")
-            .filter(|cell| !cell.is_empty())
-            .map(str::trim)
-            .collect();
+        let row = |number| -> Vec<&str> {
+            let line = text.lines().nth(number).expect("a row");
+            let cells = line.split("  ").filter(|cell| !cell.is_empty());
+            cells.map(str::trim).collect()
+        };
+        let away = row(1);
+        assert_eq!((away[0], away[3]), ("node-1", "unreachable for 90 s"));
+        assert_eq!(away[9], "-", "nobody is connected to it");
         assert_eq!(
-            cells,
+            row(2),
             [
                 "node-2",
                 "00ff",

@@ -24,7 +24,7 @@ use super::{read, show};
 use crate::files;
 
 /// The commit that was built, if `build.rs` or the environment of the build named it.
-const COMMIT: Option<&str> = option_env!("THICKET_COMMIT");
+const COMMIT: Option<&str> = option_env!("BUILT_FROM_COMMIT");
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]

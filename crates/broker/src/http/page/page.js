@@ -5,6 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const POINTS = 300; // five minutes
 const CLIENTS = 100; // rows
 const EVENTS = 200; // lines
+const POINTED = document.getElementById("pointed").textContent; // of the legend
 const LATENCY_S = 60; // the time that latencies are shown of
 const history = []; // {in, out, between, cpu}
 const deliveries = []; // of the last LATENCY_S events
@@ -133,9 +134,46 @@ function remember(entry) {
 
 // --- Pictures
 
+// A node or a link, with what is known of it. Tab leads to the first one, arrow keys to the others.
+function drawSpot(parent, key, text, tabindex) {
+  const spot = draw(parent, "g", { class: "spot", "data-key": key, role: "img", "aria-label": text, tabindex });
+  draw(spot, "title", {}, text);
+  return spot;
+}
+
+function aboutNode(node, word, isRoot) {
+  const facts = [word];
+  const { state } = node;
+  if (word !== "down") facts.push(plural(node.clients, "client"));
+  if (state && word !== "down") {
+    if (state.cpu_ratio !== null) facts.push(`CPU ${Math.round(state.cpu_ratio * 100)} %`);
+    if (state.memory_bytes !== null) facts.push(`memory ${bytes(state.memory_bytes)}`);
+    facts.push(`${count(state.external.in_messages_per_s)} messages/s in, ${count(state.external.out_messages_per_s)} out`);
+  }
+  if (isRoot) facts.push("root of the tree");
+  return `${node.name}: ${facts.join(", ")}`;
+}
+
+// What the pointer or the keyboard is at, below the picture.
+function showPointed() {
+  const spot = at("picture").querySelector(".spot:hover") || at("picture").querySelector(".spot:focus");
+  const text = spot ? spot.getAttribute("aria-label") : POINTED;
+  if (at("pointed").textContent !== text) at("pointed").textContent = text;
+}
+
+function walkPicture(event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const spots = [...at("picture-nodes").children, ...at("picture-links").children];
+  const here = spots.indexOf(document.activeElement);
+  if (!step || here < 0) return;
+  event.preventDefault();
+  spots[(here + step + spots.length) % spots.length].focus();
+}
+
 function drawPicture(entry) {
-  const picture = at("picture");
-  while (picture.children.length > 1) picture.lastChild.remove();
+  // Updated in place, so that what is hovered or focused stays.
+  const [lines, circles] = [document.createElementNS(SVG, "g"), document.createElementNS(SVG, "g")];
+  at("picture-labels").replaceChildren();
   const nodes = byName(entry.nodes);
   const places = new Map();
   nodes.forEach((node, index) => {
@@ -153,26 +191,32 @@ function drawPicture(entry) {
     const [a, b] = [places.get(from), places.get(to)];
     if (!a || !b) continue;
     const isTree = hasTree(entry) && edges.has([from, to].sort().join("\n"));
-    const line = draw(picture, "line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, class: isTree ? "link tree" : "link" });
     const own = a.node.is_self ? b.node : b.node.is_self ? a.node : null;
     const rates = own && traffic.get(own.name);
     const text = `${roundTrip(own, rtt)}${rates ? `, ${bytes(rates.bytes_per_s)}/s` : ""}`;
-    draw(line, "title", {}, `${from} – ${to}: ${text}`);
+    const spot = drawSpot(lines, [from, to].sort().join("\n"), `${from} – ${to}: round trip ${text}${isTree ? ", part of the tree" : ""}`, -1);
+    const ends = { x1: a.x, y1: a.y, x2: b.x, y2: b.y };
+    draw(spot, "line", { ...ends, class: isTree ? "link tree" : "link" });
+    draw(spot, "line", { ...ends, class: "reach" });
     // Links of this node have the more exact values: they come first where there is no space for all.
     labels[own ? "unshift" : "push"]({ a, b, text });
   }
   const taken = [...new Set(places.values())].map(({ x, y }) => ({ x, y: y + 10, width: 2 * radius + 40, height: 2 * radius + 34 }));
-  for (const { a, b, text } of labels) drawLabel(picture, a, b, text, taken);
+  refresh(at("picture-links"), [...lines.children]);
+  for (const { a, b, text } of labels) drawLabel(at("picture-labels"), a, b, text, taken);
   for (const { x, y, node } of new Set(places.values())) {
     const [state] = stateOf(node);
     const kind = state === "down" ? "node down" : state === "up" ? "node" : "node busy";
-    if (node.is_self) draw(picture, "circle", { cx: x, cy: y, r: radius + 5, class: "ring" });
-    const circle = draw(picture, "circle", { cx: x, cy: y, r: radius, class: kind });
-    draw(circle, "title", {}, state === "down" ? `${node.name}: ${state}` : `${node.name}: ${state}, ${plural(node.clients, "client")}`);
-    draw(picture, "text", { x, y: y + 5 }, state === "down" ? "✗" : number.format(node.clients));
+    const isRoot = root !== null && root !== undefined && root.node === node;
+    const spot = drawSpot(circles, node.id, aboutNode(node, state, isRoot), circles.children.length ? -1 : 0);
+    draw(spot, "circle", { cx: x, cy: y, r: radius, class: kind });
+    if (node.is_self) draw(spot, "circle", { cx: x, cy: y, r: radius + 5, class: "ring" });
+    draw(spot, "text", { x, y: y + 5 }, state === "down" ? "✗" : number.format(node.clients));
     const name = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
-    draw(picture, "text", { x, y: y + radius + 22, class: "name" }, root && root.node === node ? `${name} (root)` : name);
+    draw(spot, "text", { x, y: y + radius + 22, class: "name" }, isRoot ? `${name} (root)` : name);
   }
+  refresh(at("picture-nodes"), [...circles.children]);
+  showPointed();
 }
 
 // Where on the line from `a` to `b` a label covers no other and no node, the middle first; it is taken then.
@@ -465,13 +509,15 @@ const VERSIONS = { 3: "3.1", 4: "3.1.1", 5: "5.0" };
 
 function clientRow(it) {
   const action = make("td", { class: "actions" });
+  // Clients of tenants may have the same identifier.
+  const name = it.topic_prefix === null ? it.client_id : `${it.client_id} (${it.topic_prefix})`;
   if (role === "admin") {
-    const data = { type: "button", "data-client": it.client_id, ...(it.user_name === null ? {} : { "data-user": it.user_name }), ...(it.peer === null ? {} : { "data-peer": it.peer }) };
+    const data = { type: "button", "data-client": it.client_id, "data-prefix": it.topic_prefix ?? "", "data-name": name, ...(it.user_name === null ? {} : { "data-user": it.user_name }), ...(it.peer === null ? {} : { "data-peer": it.peer }) };
     // Always there, so that the other button stays where it is when the client leaves.
-    action.append(make("button", { ...data, "data-act": "kick", "aria-label": `Kick ${it.client_id}`, ...(it.connected ? {} : { hidden: "" }) }, "Kick…"));
-    action.append(make("button", { ...data, "data-act": "ban", "aria-label": `Ban ${it.client_id}` }, "Ban…"));
+    action.append(make("button", { ...data, "data-act": "kick", "aria-label": `Kick ${name}`, ...(it.connected ? {} : { hidden: "" }) }, "Kick…"));
+    action.append(make("button", { ...data, "data-act": "ban", "aria-label": `Ban ${name}` }, "Ban…"));
   }
-  return make("tr", { "data-key": JSON.stringify([it.client_id, it.user_name]) }, make("td", {}, it.client_id), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
+  return make("tr", { "data-key": it.session_name }, make("td", {}, name), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
     cell("MQTT", VERSIONS[it.protocol_version] ?? ""), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
     cell("Messages/s", it.messages_per_s.toFixed(1), "n"), cell("Queued", count(it.queued_messages), "n"),
     cell("Oldest", it.oldest_queued_ms === null ? "" : `${(it.oldest_queued_ms / 1000).toFixed(1)} s`, "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
@@ -501,9 +547,9 @@ async function act(what, order, done = what) {
 }
 
 async function kick(button) {
-  const { client, user } = button.dataset;
-  if (!(await confirmed(`Kick ${client}?`, "Its connection ends (0x98) and its will is published. Its session stays, and it may connect again.", "Kick"))) return;
-  await act(`kicked ${client}`, () => post("/v1/kick", { client_id: client, user_name: user ?? null, end_session: false }));
+  const { client, user, prefix, name } = button.dataset;
+  if (!(await confirmed(`Kick ${name}?`, "Its connection ends (0x98) and its will is published. Its session stays, and it may connect again.", "Kick"))) return;
+  await act(`kicked ${name}`, () => post("/v1/kick", { client_id: client, user_name: user ?? "", topic_prefix: prefix, end_session: false }));
   showClients();
 }
 
@@ -838,6 +884,8 @@ async function start() {
   at("subscriber").addEventListener("submit", subscribe);
   at("subscriber-stop").addEventListener("click", () => subscription && subscription.end("stopped"));
   at("subscriber-clear").addEventListener("click", () => at("messages").replaceChildren());
+  for (const name of ["pointerover", "pointerout", "focusin", "focusout"]) at("picture").addEventListener(name, showPointed);
+  at("picture").addEventListener("keydown", walkPicture);
   at("drain").addEventListener("click", drain);
   at("undrain").addEventListener("click", undrain);
   watch();
