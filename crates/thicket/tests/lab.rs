@@ -305,18 +305,75 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
         eprintln!("skipped: {error}");
         return;
     }
-    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000]\n";
-    let mut child = start(folder.path(), &format!("{SCENARIO}messages = 1\n{sweep}"));
+    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000, 20]\n";
+    let mut with_samples = 0;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = folder.path().join(format!("{signal:?}"));
+        std::fs::create_dir(&folder).unwrap();
+        let mut child = start(&folder, &format!("{SCENARIO}messages = 1\n{sweep}"));
+        let out = folder.join("out");
+        wait_for(&mut child, || out.join("results.json").is_file());
+        // The next run begins, and soon its load.
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+        let status = child.wait().unwrap();
+        let results = Results::load(&out).unwrap();
+        assert!(!status.success() && !results.valid);
+        assert_eq!(
+            results.ended_early.as_deref(),
+            Some("interrupted: 1 of 3 runs complete, 1 cut short, 1 not begun"),
+            "{signal:?}"
+        );
+        let [complete, cut] = &results.runs[..] else {
+            panic!("{signal:?}: {:?}", results.runs);
+        };
+        assert_eq!(complete.metrics["delivered_messages"], 60.0);
+        assert!(cut.is_cut_short() && !cut.valid, "{signal:?}: {cut:?}");
+        with_samples += usize::from(cut.samples.is_some());
+        let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+        for line in [
+            "complete: mesh, messages = 10, repeat 1",
+            "mesh, messages = 100000, repeat 1: cut short",
+        ] {
+            assert!(page.contains(line), "{signal:?}: no {line} in {page}");
+        }
+        assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+    }
+    // A busy machine may be slow to start the load of one.
+    assert!(with_samples > 0, "what had come until then is kept");
+}
+
+#[test]
+fn a_lab_whose_terminal_is_closed_writes_its_report() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    std::fs::write(
+        folder.path().join("scenario.toml"),
+        format!("repeats = 3{SCENARIO}messages = 10\n"),
+    )
+    .unwrap();
+    let mut command = lab(&["run", "scenario.toml", "--out", "out"]);
+    command.current_dir(folder.path());
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nobody reads what it says from here on.
+    drop((child.stdout.take(), child.stderr.take()));
     let out = folder.path().join("out");
-    wait_for(&mut child, || out.join("samples/mesh-c0-r1.csv").is_file());
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let status = child.wait().unwrap();
-    let results = Results::load(&out).unwrap();
-    assert!(!status.success() && !results.valid);
-    assert_eq!(results.ended_early.as_deref(), Some("interrupted"));
-    assert_eq!(figure(&results, "delivered_messages"), [60.0]);
-    assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+    wait_for(&mut child, || out.join("results.json").is_file());
+    let pid = Pid::from_raw(child.id() as i32).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    child.wait().unwrap();
+    let early = Results::load(&out).unwrap().ended_early.unwrap_or_default();
+    assert!(early.starts_with("interrupted: "), "{early}");
+    assert!(out.join("report.html").is_file());
 }
 
 /// Starts a run of a scenario into `folder`.
