@@ -466,7 +466,7 @@ fn an_interruption_ends_a_run_that_would_take_long() {
     let early = results.ended_early.unwrap_or_default();
     assert_eq!(
         early,
-        "interrupted: 0 of 1 runs complete, 1 cut short, 0 not begun"
+        "interrupted: 0 of 2 runs complete, 1 cut short, 1 not begun"
     );
     assert!(results.runs[0].is_cut_short() && !results.valid);
 }
