@@ -54,6 +54,8 @@ pub struct Measured {
     pub acknowledgements: Option<String>,
     /// CPU of brokers over time, where the measurement reads it itself.
     pub cpu: Option<Plot>,
+    /// Why the load ended before its end: what was measured until then is no result, but it is kept.
+    pub error: Option<LabError>,
     /// Panes of what else happened over time.
     pub over_time: Vec<Pane>,
 }
@@ -108,8 +110,24 @@ fn load(scenario: &Scenario, mut generator: Fleet) -> Result<Measured, LabError>
         scenario.workload.load(),
         scenario.workload.span(&scenario.phases),
     );
-    let outcome = generator.run(load, span, &Watch::default(), &mut |_| {})?;
+    let outcome = generator.run(load, span, &Watch::default(), &mut |_| {});
     let arrived = generator.samples();
+    let acknowledged = generator.acknowledgements();
+    let measured = Measured {
+        samples: Some(results::samples_csv(&arrived)),
+        acknowledgements: (!acknowledged.is_empty())
+            .then(|| results::acknowledgements_csv(&acknowledged)),
+        ..Measured::default()
+    };
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            return Ok(Measured {
+                error: Some(error.into()),
+                ..measured
+            });
+        }
+    };
     let mut metrics = results::load_metrics(&outcome);
     if !scenario.faults.is_empty()
         && let Some(silence_s) = results::longest_silence_s(&arrived)
@@ -118,15 +136,11 @@ fn load(scenario: &Scenario, mut generator: Fleet) -> Result<Measured, LabError>
     }
     let mut warnings = outcome.warnings;
     warnings.extend(connections_lost(&metrics));
-    let acknowledged = generator.acknowledgements();
     Ok(Measured {
         metrics,
         behind_ms: outcome.behind_schedule_ms,
         warnings,
-        samples: Some(results::samples_csv(&arrived)),
-        acknowledgements: (!acknowledged.is_empty())
-            .then(|| results::acknowledgements_csv(&acknowledged)),
-        ..Measured::default()
+        ..measured
     })
 }
 

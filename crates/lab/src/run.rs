@@ -27,13 +27,15 @@ use crate::links::Backend;
 use crate::measured::{Measured, measure};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
-use crate::runs::Files;
+use crate::runs::{self, Files};
 use crate::scenario::{Cell, Layers, Measure, Reach, Scenario, System, clients};
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
 /// Probes of each pair before a run.
 const PROBES: usize = 15;
+/// How long a rest takes at most to notice an interruption.
+const REST: Duration = Duration::from_millis(50);
 /// Share of frames that may be a millisecond late.
 const LATE_SHARE: f64 = 0.01;
 /// The 99 % quantile of the normal distribution.
@@ -157,7 +159,10 @@ pub fn run(
         runs: Vec::new(),
         started: Instant::now(),
     };
-    let ended_early = bench.all().err().map(|error| error.to_string());
+    let ended_early = bench.all().err().map(|error| match error {
+        LabError::Interrupted => runs::interrupted(&bench.runs, runs::total(scenario, cells)),
+        error => error.to_string(),
+    });
     let results = Results::of(scenario, text, bench.facts, bench.runs, ended_early);
     results.save(options.folder)?;
     Ok(results)
@@ -275,6 +280,7 @@ impl Bench<'_> {
         let mut cluster = match started {
             Ok(cluster) => cluster,
             Err(error) => {
+                self.check_interrupted()?;
                 for &cell in cells {
                     let run = self.empty(repeat, cell, system);
                     self.push(Run {
@@ -389,9 +395,9 @@ impl Bench<'_> {
             Look::take(lab.as_ref().map(|(testbed, _)| &**testbed), pids)
         };
         // Traffic of forming the cluster, or of removing the clients of the previous run, is not control traffic.
-        std::thread::sleep(Duration::from_secs_f64(scenario.phases.settle_s.value()));
+        self.rest(scenario.phases.settle_s.value())?;
         let start = look(&lab)?;
-        std::thread::sleep(Duration::from_secs_f64(scenario.phases.control_s.value()));
+        self.rest(scenario.phases.control_s.value())?;
         let idle = look(&lab)?;
         run.phases
             .push(idle.since(&start, "control", &names, lab.as_ref()));
@@ -442,7 +448,7 @@ impl Bench<'_> {
             let mut followed = faults::Followed::default();
             if let Some((testbed, cluster)) = &mut lab {
                 let stop = || done.load(Ordering::Relaxed);
-                let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
+                let interrupted = || self.is_interrupted();
                 let mut line = faults::TimeLine {
                     faults: &scenario.time_line(seed),
                     testbed,
@@ -476,6 +482,14 @@ impl Bench<'_> {
             }
             Ok::<_, LabError>(measured)
         })?;
+        let is_cut = self.is_interrupted();
+        if is_cut || measured.error.is_some() {
+            keep_files(run, self.options.folder, cell, &measured)?;
+            return match measured.error {
+                Some(error) => Err(error),
+                None => Err(LabError::Interrupted),
+            };
+        }
         let published = look(&lab)?;
         run.phases
             .push(published.since(&subscribed, "publish", &names, lab.as_ref()));
@@ -523,23 +537,18 @@ impl Bench<'_> {
                 run.invalid.push(error.to_string());
             }
         }
-        // The measurement is complete here; once the samples are on disk it is kept, whenever the interruption comes.
-        self.check_interrupted()?;
-        let time_line = measured.time_line().map(|chart| chart.to_svg());
-        let files = Files {
-            samples: measured.samples.as_deref(),
-            acknowledgements: measured.acknowledgements.as_deref(),
-            time_line: time_line.as_deref(),
-        };
-        run.keep(self.options.folder, cell, files)?;
+        // The measurement is complete here: an interruption does not touch it any more.
+        keep_files(run, self.options.folder, cell, &measured)?;
         Ok(measured)
     }
 
     /// Adds a run with its result. Only an interruption ends the experiment.
     fn keep(&mut self, mut run: Run, measured: Result<Measured, LabError>) -> Result<(), LabError> {
-        if measured.is_err() {
+        if measured.is_err() && self.is_interrupted() {
             // Brokers killed by the interruption cause all kinds of errors.
-            self.check_interrupted()?;
+            run.cut_short();
+            self.push(run)?;
+            return Err(LabError::Interrupted);
         }
         match measured {
             Ok(measured) => {
@@ -562,8 +571,7 @@ impl Bench<'_> {
 
     /// Adds a run, and writes the results so far: a lab that is killed leaves them.
     fn push(&mut self, run: Run) -> Result<(), LabError> {
-        let total =
-            self.cells.len() as u64 * self.scenario.systems.len() as u64 * self.scenario.repeats;
+        let total = runs::total(self.scenario, self.cells);
         let line = run.line(&TOLD);
         self.runs.push(run);
         let done = self.runs.len() as f64;
@@ -604,12 +612,45 @@ impl Bench<'_> {
         Ok(folder)
     }
 
+    fn is_interrupted(&self) -> bool {
+        self.options.interrupted.load(Ordering::Relaxed)
+    }
+
     fn check_interrupted(&self) -> Result<(), LabError> {
-        if self.options.interrupted.load(Ordering::Relaxed) {
+        if self.is_interrupted() {
             return Err(LabError::Interrupted);
         }
         Ok(())
     }
+
+    /// Waits, unless it is interrupted.
+    fn rest(&self, seconds: f64) -> Result<(), LabError> {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        loop {
+            self.check_interrupted()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(REST));
+        }
+    }
+}
+
+/// Writes what was measured beside the results.
+fn keep_files(
+    run: &mut Run,
+    folder: &Path,
+    cell: usize,
+    measured: &Measured,
+) -> Result<(), LabError> {
+    let time_line = measured.time_line().map(|chart| chart.to_svg());
+    let files = Files {
+        samples: measured.samples.as_deref(),
+        acknowledgements: measured.acknowledgements.as_deref(),
+        time_line: time_line.as_deref(),
+    };
+    run.keep(folder, cell, files)
 }
 
 /// All counters at one time.

@@ -11,6 +11,9 @@ use crate::summary::number;
 /// The figures, with their units, that a line about a run contains if they exist.
 pub type Told<'a> = [(&'a str, &'a str)];
 
+/// Why a run is not valid that was under way when the lab was interrupted.
+const CUT_SHORT: &str = "cut short, as the lab was interrupted";
+
 /// The texts of a run's files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Files<'a> {
@@ -40,6 +43,18 @@ impl Run {
             acknowledgements: None,
             time_line: None,
         }
+    }
+
+    /// Marks a run that an interruption cut short: whatever else went wrong in it is a consequence.
+    pub fn cut_short(&mut self) {
+        self.valid = false;
+        self.invalid = vec![CUT_SHORT.to_owned()];
+    }
+
+    /// Whether an interruption cut it short.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.invalid.iter().any(|reason| reason == CUT_SHORT)
     }
 
     /// Writes the files of a run, and stores their names.
@@ -81,6 +96,24 @@ impl Run {
         let problem = problem.map_or(String::new(), |reason| format!("; INVALID: {reason}"));
         format!("{} {}{problem}", words.join(" "), figures.join(", "))
     }
+}
+
+/// Why an interrupted experiment of `total` runs ended early: how many of them are there.
+#[must_use]
+pub fn interrupted(runs: &[Run], total: u64) -> String {
+    let cut = runs.iter().filter(|run| run.is_cut_short()).count();
+    format!(
+        "{}: {} of {total} runs complete, {cut} cut short, {} not begun",
+        LabError::Interrupted,
+        runs.len() - cut,
+        total - runs.len() as u64
+    )
+}
+
+/// How many runs an experiment has.
+#[must_use]
+pub fn total(scenario: &Scenario, cells: &[Cell]) -> u64 {
+    cells.len() as u64 * scenario.systems.len() as u64 * scenario.repeats
 }
 
 impl Results {
@@ -128,6 +161,22 @@ mod tests {
         );
         run.invalid = vec!["late".to_owned(), "slow".to_owned()];
         assert!(run.line(&told).ends_with("3.00 lost; INVALID: late"));
+    }
+
+    #[test]
+    fn an_interruption_is_the_only_reason_of_a_run_that_it_cut_short() {
+        let (scenario, cells) =
+            Scenario::parse(include_str!("../../../scenarios/faults-small.toml")).unwrap();
+        let complete = Run::begin(&cells[0], &scenario.systems[0], 1);
+        let mut cut = complete.clone();
+        cut.invalid = vec!["s1: the broker has ended".to_owned()];
+        cut.cut_short();
+        assert!(!cut.valid && cut.is_cut_short() && !complete.is_cut_short());
+        assert_eq!(cut.invalid.len(), 1);
+        assert_eq!(
+            interrupted(&[complete, cut], 6),
+            "interrupted: 1 of 6 runs complete, 1 cut short, 4 not begun"
+        );
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 use thicket_lab::janitor;
 use thicket_lab::links::Backend;
 use thicket_lab::results::Results;
@@ -13,6 +14,30 @@ use thicket_lab::testbed::check_machine;
 
 /// One network at a time: two of them on a small machine would measure each other.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// The only lab of these tests while it lives, with a folder of its own.
+struct Turn {
+    folder: TempDir,
+    _only: MutexGuard<'static, ()>,
+}
+
+impl Turn {
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Waits until no other test has a lab. `None` where this machine cannot run one: the test says so and ends.
+fn turn() -> Option<Turn> {
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    Some(Turn {
+        _only: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+        folder: tempfile::tempdir().unwrap(),
+    })
+}
 
 const SCENARIO: &str = r#"
 title = "A test"
@@ -33,16 +58,12 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `SCENARIO` with `addition`; `None` where this machine cannot.
-fn run(folder: &Path, addition: &str) -> Option<(Output, Results)> {
+/// Runs `SCENARIO` with `addition` to its end.
+fn run(folder: &Path, addition: &str) -> (Output, Results) {
     run_scenario(folder, &format!("{SCENARIO}{addition}"))
 }
 
-fn run_scenario(folder: &Path, scenario: &str) -> Option<(Output, Results)> {
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return None;
-    }
+fn run_scenario(folder: &Path, scenario: &str) -> (Output, Results) {
     let file = folder.join("scenario.toml");
     let out = folder.join("out");
     std::fs::write(&file, scenario).unwrap();
@@ -56,7 +77,7 @@ fn run_scenario(folder: &Path, scenario: &str) -> Option<(Output, Results)> {
     .unwrap();
     let results = Results::load(&out)
         .unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(&output.stderr)));
-    Some((output, results))
+    (output, results)
 }
 
 #[test]
@@ -90,12 +111,9 @@ fn figure(results: &Results, name: &str) -> Vec<f64> {
 
 #[test]
 fn publications_cross_links_only_where_subscribers_are_elsewhere_and_all_of_them_arrive() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = turn() else { return };
     let addition = "messages = 40\npayload_bytes = 2000\n[[sweep]]\nkey = \"workload.placement\"\nvalues = [\"locality-100\", \"locality-0\"]\n";
-    let Some((output, results)) = run(folder.path(), addition) else {
-        return;
-    };
+    let (output, results) = run(folder.path(), addition);
     assert_eq!(results.ended_early, None, "{output:?}");
     assert_eq!(figure(&results, "delivered_messages"), [240.0, 240.0]);
     assert_eq!(figure(&results, "lost_messages"), [0.0, 0.0]);
@@ -120,13 +138,10 @@ fn publications_cross_links_only_where_subscribers_are_elsewhere_and_all_of_them
 
 #[test]
 fn nothing_acknowledged_is_lost_while_a_site_is_cut_off_and_healed() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = turn() else { return };
     let addition = "seconds = 3\nplacement = { sites = { publishers = \"s1\", subscribers = \"s3\" } }
 [[fault]]\nat_s = 0.5\ndo = \"partition\"\nsites = [\"s3\"]\n[[fault]]\nat_s = 1.2\ndo = \"heal\"\n";
-    let Some((_, results)) = run(folder.path(), &addition.replace("phases", "")) else {
-        return;
-    };
+    let (_, results) = run(folder.path(), &addition.replace("phases", ""));
     let run = &results.runs[0];
     let faults: Vec<&str> = run.faults.iter().map(|(_, what)| what.as_str()).collect();
     assert_eq!(faults, ["partition s3 from the others", "heal all links"]);
@@ -141,8 +156,7 @@ fn nothing_acknowledged_is_lost_while_a_site_is_cut_off_and_healed() {
 
 #[test]
 fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = turn() else { return };
     let scenario = SCENARIO
         .replace(
             "driver = \"thicket\" }",
@@ -154,10 +168,7 @@ fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
         );
     let addition =
         "seconds = 6\n[[fault]]\nat_s = 0.5\ndo = \"partition\"\nsites = [\"s3\"]\nfor_s = 2.5\n";
-    let Some((output, results)) = run_scenario(folder.path(), &format!("{scenario}{addition}"))
-    else {
-        return;
-    };
+    let (output, results) = run_scenario(folder.path(), &format!("{scenario}{addition}"));
     let run = &results.runs[0];
     // A busy machine may make it invalid, a broker that closes connections does not.
     let is_of_connection = |it: &String| it.contains("connect");
@@ -179,12 +190,9 @@ fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
 
 #[test]
 fn an_acknowledgement_takes_as_long_as_the_way_to_the_backup_and_back() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = turn() else { return };
     let addition = "messages = 40\npersistent = true\nplacement = { sites = { publishers = \"s1\", subscribers = \"s1\" } }\n";
-    let Some((output, results)) = run(folder.path(), addition) else {
-        return;
-    };
+    let (output, results) = run(folder.path(), addition);
     // Each link has a round trip of 4 ms, less half a millisecond of what frames may be early.
     let fastest = figure(&results, "acknowledgement_p50_ms")[0];
     assert!(fastest > 3.0, "{:?}", results.runs[0].metrics);
@@ -203,12 +211,7 @@ fn an_acknowledgement_takes_as_long_as_the_way_to_the_backup_and_back() {
 
 #[test]
 fn a_command_beside_a_broker_reaches_its_api() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(folder) = turn() else { return };
     let file = folder.path().join("scenario.toml");
     std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
     let mut up = lab(&["up", file.to_str().unwrap()])
@@ -231,8 +234,7 @@ fn a_command_beside_a_broker_reaches_its_api() {
     }
     let nodes = String::from_utf8_lossy(&answer.stdout).into_owned();
     let beside_clients = ask(&[]);
-    let pid = rustix::process::Pid::from_raw(up.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    end(&up, Signal::INT);
     up.wait().unwrap();
     assert!(answer.status.success(), "{answer:?}");
     assert!(nodes.contains("s2"), "{nodes}");
@@ -241,12 +243,7 @@ fn a_command_beside_a_broker_reaches_its_api() {
 
 #[test]
 fn a_lab_that_is_killed_leaves_nothing_behind() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(folder) = turn() else { return };
     let mut child = start(folder.path(), &format!("{SCENARIO}seconds = 600\n"));
     let out = folder.path().join("out");
     let pid = child.id();
@@ -276,11 +273,7 @@ fn a_lab_that_is_killed_leaves_nothing_behind() {
 
 #[test]
 fn two_may_clean_up_after_the_same_lab_at_once() {
-    let _turn = TURN.lock();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(_folder) = turn() else { return };
     // No process has such a number.
     let lab = 4_194_305;
     for _ in 0..5 {
@@ -299,24 +292,69 @@ fn two_may_clean_up_after_the_same_lab_at_once() {
 
 #[test]
 fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
+    let Some(folder) = turn() else { return };
+    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000, 20]\n";
+    let mut with_samples = 0;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = folder.path().join(format!("{signal:?}"));
+        std::fs::create_dir(&folder).unwrap();
+        let mut child = start(&folder, &format!("{SCENARIO}messages = 1\n{sweep}"));
+        let out = folder.join("out");
+        wait_for(&mut child, || out.join("results.json").is_file());
+        // The next run begins, and soon its load.
+        std::thread::sleep(Duration::from_millis(1500));
+        end(&child, signal);
+        let status = child.wait().unwrap();
+        let results = Results::load(&out).unwrap();
+        assert!(!status.success() && !results.valid);
+        assert_eq!(
+            results.ended_early.as_deref(),
+            Some("interrupted: 1 of 3 runs complete, 1 cut short, 1 not begun"),
+            "{signal:?}"
+        );
+        let [complete, cut] = &results.runs[..] else {
+            panic!("{signal:?}: {:?}", results.runs);
+        };
+        assert_eq!(complete.metrics["delivered_messages"], 60.0);
+        assert!(cut.is_cut_short() && !cut.valid, "{signal:?}: {cut:?}");
+        with_samples += usize::from(cut.samples.is_some());
+        let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+        for line in [
+            "complete: mesh, messages = 10, repeat 1",
+            "mesh, messages = 100000, repeat 1: cut short",
+        ] {
+            assert!(page.contains(line), "{signal:?}: no {line} in {page}");
+        }
+        assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
     }
-    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000]\n";
-    let mut child = start(folder.path(), &format!("{SCENARIO}messages = 1\n{sweep}"));
+    // A busy machine may be slow to start the load of one.
+    assert!(with_samples > 0, "what had come until then is kept");
+}
+
+#[test]
+fn a_lab_whose_terminal_is_closed_writes_its_report() {
+    let Some(folder) = turn() else { return };
+    std::fs::write(
+        folder.path().join("scenario.toml"),
+        format!("repeats = 3{SCENARIO}messages = 10\n"),
+    )
+    .unwrap();
+    let mut command = lab(&["run", "scenario.toml", "--out", "out"]);
+    command.current_dir(folder.path());
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nobody reads what it says from here on.
+    drop((child.stdout.take(), child.stderr.take()));
     let out = folder.path().join("out");
-    wait_for(&mut child, || out.join("samples/mesh-c0-r1.csv").is_file());
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let status = child.wait().unwrap();
-    let results = Results::load(&out).unwrap();
-    assert!(!status.success() && !results.valid);
-    assert_eq!(results.ended_early.as_deref(), Some("interrupted"));
-    assert_eq!(figure(&results, "delivered_messages"), [60.0]);
-    assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+    wait_for(&mut child, || out.join("results.json").is_file());
+    end(&child, Signal::HUP);
+    child.wait().unwrap();
+    let early = Results::load(&out).unwrap().ended_early.unwrap_or_default();
+    assert!(early.starts_with("interrupted: "), "{early}");
+    assert!(out.join("report.html").is_file());
 }
 
 /// Starts a run of a scenario into `folder`.
@@ -339,12 +377,7 @@ fn start(folder: &Path, scenario: &str) -> Child {
 
 #[test]
 fn finished_runs_of_a_lab_that_is_killed_are_kept() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(folder) = turn() else { return };
     let mut child = start(
         folder.path(),
         &format!("repeats = 2{SCENARIO}messages = 10\n"),
@@ -387,12 +420,7 @@ fn started_fabric(folder: &Path, lab: &Child) -> Pid {
 
 #[test]
 fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(folder) = turn() else { return };
     let mut child = start(
         folder.path(),
         &format!("repeats = 2{SCENARIO}seconds = 1\n"),
@@ -417,12 +445,7 @@ fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
 
 #[test]
 fn a_run_whose_link_process_stood_still_is_invalid() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
+    let Some(folder) = turn() else { return };
     if Backend::choose() == Backend::Netem {
         eprintln!("skipped: the kernel delays frames, and no process");
         return;
@@ -447,9 +470,8 @@ fn a_run_whose_link_process_stood_still_is_invalid() {
 
 #[test]
 fn a_back_end_that_the_kernel_lacks_is_refused_before_anything_is_written() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
-    if check_machine().is_err() || Backend::choose() == Backend::Netem {
+    let Some(folder) = turn() else { return };
+    if Backend::choose() == Backend::Netem {
         eprintln!("skipped: this machine has netem, or cannot run the lab");
         return;
     }
@@ -642,6 +664,11 @@ fn every_scenario_of_the_project_can_be_read() {
     }
 }
 
+fn end(lab: &Child, signal: Signal) {
+    let pid = Pid::from_raw(lab.id() as i32).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
 /// Waits for something that the lab does, while the lab lives.
 fn wait_for(child: &mut Child, done: impl Fn() -> bool) {
     while !done() {
@@ -652,14 +679,11 @@ fn wait_for(child: &mut Child, done: impl Fn() -> bool) {
 
 #[test]
 fn clients_use_tls_and_websocket_and_both() {
-    let _turn = TURN.lock();
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = turn() else { return };
     let sweep =
         |key: &str| format!("[[sweep]]\nkey = \"workload.{key}\"\nvalues = [false, true]\n");
     let both = sweep("tls") + &sweep("websocket");
-    let Some((_, results)) = run(folder.path(), &format!("messages = 20\n{both}")) else {
-        return;
-    };
+    let (_, results) = run(folder.path(), &format!("messages = 20\n{both}"));
     assert_eq!(figure(&results, "delivered_messages"), [120.0; 4]);
     assert_eq!(figure(&results, "lost_messages"), [0.0; 4]);
 }

@@ -266,6 +266,18 @@ fn validity(results: &Results, page: &mut String) {
             "<p class=\"bad\">Ended early: {}.</p>",
             escape(reason)
         );
+        let complete = results.runs.iter().filter(|run| run.valid);
+        let complete: Vec<String> = complete.map(name).collect();
+        let _ = writeln!(
+            page,
+            "<details><summary>{} valid and complete runs</summary><p>complete: {}</p></details>",
+            complete.len(),
+            if complete.is_empty() {
+                "none".to_owned()
+            } else {
+                escape(&complete.join("; "))
+            }
+        );
     }
     let invalid: Vec<&Run> = results.runs.iter().filter(|run| !run.valid).collect();
     if invalid.is_empty() {
@@ -290,14 +302,18 @@ fn validity(results: &Results, page: &mut String) {
     for run in invalid {
         let _ = writeln!(
             page,
-            "<li>{} {} repeat {}: {}</li>",
-            escape(&run.system),
-            escape(&in_words(None, &run.parameters)),
-            run.repeat,
+            "<li>{}: {}</li>",
+            escape(&name(run)),
             escape(&run.invalid.join("; "))
         );
     }
     page.push_str("</ul></div>\n");
+}
+
+/// A run in words.
+fn name(run: &Run) -> String {
+    let words = in_words(Some(&run.system), &run.parameters);
+    format!("{words}, repeat {}", run.repeat)
 }
 
 /// The warnings of runs, each once.

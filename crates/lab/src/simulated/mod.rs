@@ -24,7 +24,7 @@ use crate::error::LabError;
 use crate::links::Backend;
 use crate::results::{self, Results, Run};
 use crate::run::{Options, UNFINISHED};
-use crate::runs::Files;
+use crate::runs::{self, Files};
 use crate::scenario::{Cell, Measure, System};
 use faults::TimeLine;
 use load::{Load, millis};
@@ -77,12 +77,11 @@ impl Playable<'_> {
                     let system = in_cell.unwrap_or(system);
                     let started = Instant::now();
                     let mut played = play(cell, system, repeat, options.interrupted);
-                    // An interrupted run is not kept.
-                    if options.interrupted.load(Ordering::Relaxed) {
-                        ended_early = Some(LabError::Interrupted.to_string());
-                        break 'all;
-                    }
                     played.run.valid = played.run.invalid.is_empty();
+                    let is_over = options.interrupted.load(Ordering::Relaxed);
+                    if is_over {
+                        played.run.cut_short();
+                    }
                     let files = Files {
                         samples: played.samples.as_deref(),
                         acknowledgements: played.acknowledgements.as_deref(),
@@ -90,9 +89,11 @@ impl Playable<'_> {
                     };
                     played.run.keep(options.folder, number, files)?;
                     runs.push(played.run);
-                    let total = self.cells.len() as u64
-                        * self.scenario.systems.len() as u64
-                        * self.scenario.repeats;
+                    let total = runs::total(self.scenario, self.cells);
+                    if is_over {
+                        ended_early = Some(runs::interrupted(&runs, total));
+                        break 'all;
+                    }
                     let line = runs
                         .last()
                         .map_or(String::new(), |run: &Run| run.line(&TOLD));

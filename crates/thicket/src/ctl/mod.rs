@@ -3,6 +3,7 @@
 mod bans;
 mod cluster;
 mod drain;
+mod explain;
 mod messages;
 mod overlay;
 mod rebalance;
@@ -305,7 +306,7 @@ fn explain_client(api: &Api, client_id: &str, path: &str) -> anyhow::Result<Stri
     let found: ClientPage = api.ask(&format!("/v1/clients?{query}"))?;
     let explanation: ClientExplanationEntry = api.ask(path)?;
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
-    Ok(view::client(&explanation, &found, &nodes))
+    Ok(explain::client(&explanation, &found, &nodes))
 }
 
 fn explain_path(topic: &str) -> String {

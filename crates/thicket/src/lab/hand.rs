@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
@@ -23,7 +22,7 @@ use thicket_lab::units::{NonNegative, Percent, Positive};
 use thicket_lab::unprivileged;
 
 use super::backend::BackendChoice;
-use super::{load, show};
+use super::{interruption, load, show};
 use crate::files;
 
 /// Arguments of `thicket lab up`.
@@ -74,10 +73,7 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     let names = scenario.network.names().map_err(anyhow::Error::msg)?;
     let topology =
         Topology::new(&scenario.network, &names, scenario.seed).map_err(anyhow::Error::msg)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
+    let interrupted = interruption::watch()?;
     let own = janitor::folder(std::process::id());
     let folder = arguments.out.as_ref().unwrap_or(&own);
     let mut testbed = Testbed::up(&Setup {

@@ -4,6 +4,7 @@ mod backend;
 mod child;
 mod export;
 mod hand;
+mod interruption;
 mod plan;
 mod read_line;
 mod run;
@@ -88,9 +89,15 @@ fn load(file: &Path) -> anyhow::Result<(String, Scenario, Vec<Cell>)> {
 fn show(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// Whether whoever reads it is gone: a pipe, or a terminal that was closed.
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 impl Command {

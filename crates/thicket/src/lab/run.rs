@@ -1,5 +1,6 @@
 //! Commands that measure brokers: run, compare, report.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +21,7 @@ use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
 use super::read_line::read_line;
-use super::{read, show};
+use super::{interruption, read, show};
 use crate::files;
 
 /// The commit that was built, if `build.rs` or the environment of the build named it.
@@ -87,10 +88,7 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let checked = arguments.files.iter().map(|file| check(file, arguments));
     let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
     files::make_empty_folder(&arguments.out)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
+    let interrupted = interruption::watch()?;
     let [only] = &checked[..] else {
         return run_all(&checked, arguments, &interrupted);
     };
@@ -222,7 +220,8 @@ fn run_one(
 ) -> anyhow::Result<Results> {
     let say = |line: &str| {
         if !arguments.quiet {
-            eprintln!("{line}");
+            // Nobody reads it once the terminal is closed.
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
     };
     let program = std::env::current_exe()?;

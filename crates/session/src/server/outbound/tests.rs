@@ -1,5 +1,6 @@
 //! Tests of the outbound half of a session.
 
+use super::inherited::BRANCH;
 use super::*;
 use crate::server::MessageId;
 use thicket_mqtt::Publish;
