@@ -639,7 +639,11 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(
         "faults_that_overlap_lose_nothing_with_two_backups",
         Plan::OVERLAPPING,
-        &[(RoutingMode::Tree, &[230]), (RoutingMode::Mesh, &[204])],
+        &[
+            (RoutingMode::Tree, &[230, 100_122]),
+            (RoutingMode::Mesh, &[204]),
+            (RoutingMode::Flood, &[100_231]),
+        ],
     );
 }
 
@@ -679,7 +683,10 @@ fn nodes_that_are_drained_while_others_stand_still_lose_nothing() {
     play(
         "nodes_that_are_drained_while_others_stand_still_lose_nothing",
         Plan::DRAINED,
-        &[(RoutingMode::Mesh, &[228])],
+        &[
+            (RoutingMode::Mesh, &[228]),
+            (RoutingMode::Topic, &[169, 297]),
+        ],
     );
 }
 
