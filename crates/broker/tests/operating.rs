@@ -57,15 +57,15 @@ fn the_api_refuses_orders_that_make_no_sense_or_come_from_a_page() {
             r#"{"client_id":"a"}"#,
             403,
         ),
-        ("no subject", "/v1/trace", "", "{}", 400),
+        ("no subject", "/v1/trace", "", "{}", 422),
         (
             "two subjects",
             "/v1/trace",
             "",
             r#"{"client_id":"a","topic":"b"}"#,
-            400,
+            422,
         ),
-        ("bad filter", "/v1/trace", "", r##"{"topic":"a/#/b"}"##, 400),
+        ("bad filter", "/v1/trace", "", r##"{"topic":"a/#/b"}"##, 422),
         ("no trace", "/v1/trace/lines", "", "", 404),
     ];
     for (name, path, more, body, expected) in cases {

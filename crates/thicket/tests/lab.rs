@@ -53,7 +53,9 @@ rate_per_s = 50
 "#;
 
 fn lab(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_thicket"));
+    // A lab that is started by `nohup` goes on at SIGHUP; what starts the tests may be too.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_thicket")]);
     command.arg("lab").args(arguments).stdin(Stdio::null());
     command
 }
