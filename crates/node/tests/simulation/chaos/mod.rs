@@ -34,12 +34,17 @@ fn number_from(variable: &str) -> Option<u64> {
 }
 
 /// Runs in which what is not promised yet happens, by the name of the test, as docs/design/limits.md says. Played with `SEED` only.
-const KNOWN: [(&str, RoutingMode, u64); 1] = [
+const KNOWN: [(&str, RoutingMode, u64); 2] = [
     // A message comes after later ones, which a backup sent on.
     (
         "clients_that_move_while_nodes_stand_still_lose_nothing",
         RoutingMode::Topic,
         45,
+    ),
+    (
+        "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
+        RoutingMode::Topic,
+        65,
     ),
 ];
 
