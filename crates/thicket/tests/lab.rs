@@ -53,7 +53,7 @@ rate_per_s = 50
 "#;
 
 fn lab(arguments: &[&str]) -> Command {
-    // A lab that is started by `nohup` goes on at SIGHUP; what starts the tests may be too.
+    // A lab ignores SIGHUP if `nohup` started it, and so would one that tests start under `nohup`.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_thicket")]);
     command.arg("lab").args(arguments).stdin(Stdio::null());

@@ -50,9 +50,7 @@ const TOLD: (usize, u64) = (64, 1024 * 1024);
 /// A record that is being read.
 #[derive(Debug)]
 struct Reading {
-    source: SourceKey,
-    stream: u64,
-    position: u64,
+    at: StreamPosition,
     last: Option<Rc<Message>>,
     /// Of the last message.
     publication: Option<Named>,
@@ -111,20 +109,12 @@ impl Reading {
     ) {
         let awaited = Awaited {
             since: now.instant,
-            blocks: is_given.then_some(self.position()),
+            blocks: is_given.then_some(self.at),
             is_asked: false,
         };
         self.blocks += u32::from(is_given);
         backup.awaited.insert((id, sequence), awaited);
         self.lacks = true;
-    }
-
-    const fn position(&self) -> StreamPosition {
-        StreamPosition {
-            source: self.source,
-            stream: self.stream,
-            position: self.position,
-        }
     }
 }
 
@@ -155,8 +145,12 @@ impl Worker {
         } else if position != known.position + 1 {
             return;
         }
-        self.sources
-            .apply(&mut self.cx, now, source, position, record, changes);
+        let at = StreamPosition {
+            source,
+            stream,
+            position,
+        };
+        self.sources.apply(&mut self.cx, now, at, record, changes);
     }
 
     /// The primary begins a new stream. It may lack messages that arrived only here while other nodes were partitioned from it: a backup that holds
@@ -189,16 +183,15 @@ impl Sources {
         &mut self,
         cx: &mut Context,
         now: Now,
-        source: SourceKey,
-        position: u64,
+        at: StreamPosition,
         record: &[u8],
         changes: Vec<InterestChange>,
     ) {
-        let stream = self.sources.get(&source).map(|known| known.stream);
+        let StreamPosition {
+            source, position, ..
+        } = at;
         let mut reading = Reading {
-            source,
-            stream: stream.unwrap_or_default(),
-            position,
+            at,
             last: None,
             publication: None,
             changes,
@@ -279,9 +272,9 @@ impl Sources {
                     reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
                     if stored.expiry_interval > 0 {
-                        self.backup_session(cx, now, reading.source, *session, stored);
+                        self.backup_session(cx, now, reading.at.source, *session, stored);
                     } else {
-                        self.hold_will(cx, reading.source, *session, stored);
+                        self.hold_will(cx, reading.at.source, *session, stored);
                     }
                 }
                 JournalEntry::Subscribed { session, value } => {
@@ -295,8 +288,8 @@ impl Sources {
                 }
                 JournalEntry::Ended { session } => {
                     reading.found = None;
-                    self.forget_will(reading.source, *session);
-                    let source = self.sources.get_mut(&reading.source);
+                    self.forget_will(reading.at.source, *session);
+                    let source = self.sources.get_mut(&reading.at.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
                         let changes = self.drop_backup(cx, key);
                         reading.changes.extend(changes);
@@ -304,7 +297,7 @@ impl Sources {
                     self.end_adopted_one(cx, now, reading, *session);
                 }
                 JournalEntry::Members { session, nodes } => {
-                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
                         backup.members = nodes.iter().copied().map(NodeId).collect();
                     }
                 }
@@ -313,16 +306,16 @@ impl Sources {
                     uid,
                     epoch,
                 } => {
-                    if let Some(source) = self.sources.get_mut(&reading.source) {
+                    if let Some(source) = self.sources.get_mut(&reading.at.source) {
                         source.adopted.insert(number, uid);
                     }
                     let adopted = Adopted { uid, number, epoch };
-                    self.adopt(cx, now, reading.source, adopted, &mut reading.changes);
+                    self.adopt(cx, now, reading.at.source, adopted, &mut reading.changes);
                     reading.adopted.push(adopted);
                 }
                 JournalEntry::Left { session } => {
                     reading.found = None;
-                    let source = self.sources.get_mut(&reading.source);
+                    let source = self.sources.get_mut(&reading.at.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
                         self.add_orphan(cx, now, key, &mut reading.changes);
                     }
@@ -331,14 +324,14 @@ impl Sources {
                     session,
                     uid,
                     generations,
-                } => self.backup_took(cx, reading.source, *session, *uid, **generations),
+                } => self.backup_took(cx, reading.at.source, *session, *uid, **generations),
                 JournalEntry::History { session, value } => {
-                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
                         backup.history = Some(value.to_vec());
                     }
                 }
                 JournalEntry::Handed { session } => {
-                    let key = self.find(reading.source, *session);
+                    let key = self.find(reading.at.source, *session);
                     let session = key.and_then(|key| cx.sessions.get_mut(key));
                     if let (Some(key), Some(session)) = (key, session) {
                         let serial = session.serial;
@@ -350,10 +343,10 @@ impl Sources {
                 }
                 JournalEntry::Whole { session } => {
                     reading.wholes.push(*session);
-                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
                         backup.is_learning = true;
                     }
-                    let (by, number) = (reading.source, *session);
+                    let (by, number) = (reading.at.source, *session);
                     let known = self.sources.get(&by);
                     if let Some(uid) = known.and_then(|it| it.adopted.get(&number).copied()) {
                         self.replace_orphan(cx, now, by, number, uid, &mut reading.changes);
@@ -363,12 +356,12 @@ impl Sources {
                     if let (JournalEntry::Append(append), Some(publication)) =
                         (entry, reading.publication)
                         && append.reference.is_none()
-                        && let Some(backup) = self.backup_mut(cx, reading.source, append.session)
+                        && let Some(backup) = self.backup_mut(cx, reading.at.source, append.session)
                         && !backup.is_of_former(entry)
                     {
                         let uid = publication.id.session;
                         let taken = publication.alone();
-                        self.backup_took(cx, reading.source, append.session, uid, taken);
+                        self.backup_took(cx, reading.at.source, append.session, uid, taken);
                     }
                     if let JournalEntry::Covered { session } = entry {
                         self.end_adopted_one(cx, now, reading, *session);
@@ -382,9 +375,9 @@ impl Sources {
 
     /// A session that the primary adopted is covered here, or has ended.
     fn end_adopted_one(&mut self, cx: &mut Context, now: Now, reading: &mut Reading, number: u64) {
-        let source = self.sources.get_mut(&reading.source);
+        let source = self.sources.get_mut(&reading.at.source);
         if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
-            self.end_orphan(cx, now, reading.source, uid, &mut reading.changes);
+            self.end_orphan(cx, now, reading.at.source, uid, &mut reading.changes);
             reading.replaced.push(uid);
         }
     }
@@ -423,10 +416,10 @@ impl Sources {
         entry: &JournalEntry<'_>,
     ) {
         let number = entry.session().unwrap_or_default();
-        let position = reading.position();
+        let position = reading.at;
         let key = match reading.found {
             Some((found, key)) if found == number => Some(key),
-            Some(_) | None => self.find(reading.source, number),
+            Some(_) | None => self.find(reading.at.source, number),
         };
         reading.found = key.map(|key| (number, key));
         let session = key.and_then(|key| cx.sessions.get_mut(key));
@@ -552,7 +545,7 @@ impl Sources {
         filter: SubscriptionFilter,
         subscription: thicket_session::server::Subscription,
     ) {
-        let Some(key) = self.find(reading.source, number) else {
+        let Some(key) = self.find(reading.at.source, number) else {
             return;
         };
         // Backups are no members of a group (rule 16).
@@ -579,7 +572,7 @@ impl Sources {
         number: u64,
         filter: &SubscriptionFilter,
     ) {
-        let Some(key) = self.find(reading.source, number) else {
+        let Some(key) = self.find(reading.at.source, number) else {
             return;
         };
         if !filter.is_shared() {

@@ -205,8 +205,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use thicket_session::server::{Epoch, StoredSession};
-
     use super::*;
 
     fn to(node: u64, reason: Reason) -> Switchover {
@@ -222,16 +220,7 @@ mod tests {
     }
 
     fn backup() -> Role {
-        let stored = StoredSession {
-            client_id: "c".to_owned(),
-            uid: 1,
-            epoch: Epoch::NONE,
-            expiry_interval: 60,
-            disconnected_at_ms: None,
-            will: None,
-            will_due_at_ms: None,
-        };
-        Role::Backup(Box::new(Backup::new((NodeId(9), 0), 1, stored)))
+        Role::Backup(Box::new(Backup::of_a_test((NodeId(9), 0))))
     }
 
     fn name(role: &Role) -> String {

@@ -177,26 +177,30 @@ impl Backup {
 }
 
 #[cfg(test)]
-mod tests {
-    use thicket_mqtt::{Publish, Qos};
-    use thicket_session::server::{Epoch, MatchedIdentifiers};
-
-    use super::*;
-
-    const SOURCE: SourceKey = (NodeId(9), 0);
-
-    fn backup() -> Backup {
+impl Backup {
+    /// Of a session without messages, for tests.
+    pub fn of_a_test(source: SourceKey) -> Self {
         let stored = StoredSession {
             client_id: "c".to_owned(),
             uid: 1,
-            epoch: Epoch::NONE,
+            epoch: thicket_session::server::Epoch::NONE,
             expiry_interval: 60,
             disconnected_at_ms: None,
             will: None,
             will_due_at_ms: None,
         };
-        Backup::new(SOURCE, 1, stored)
+        Self::new(source, 1, stored)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use thicket_mqtt::{Publish, Qos};
+    use thicket_session::server::MatchedIdentifiers;
+
+    use super::*;
+
+    const SOURCE: SourceKey = (NodeId(9), 0);
 
     fn awaited(blocks: Option<u64>) -> Awaited {
         let blocks = blocks.map(|position| StreamPosition {
@@ -218,7 +222,7 @@ mod tests {
             number: 7,
             ..MessageId::default()
         };
-        let mut backup = backup();
+        let mut backup = Backup::of_a_test(SOURCE);
         backup.awaited.insert((id, 3), awaited(Some(20)));
         backup.awaited.insert((id, 4), awaited(Some(21)));
         let other = MessageId { number: 8, ..id };
