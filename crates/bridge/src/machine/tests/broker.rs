@@ -183,19 +183,22 @@ impl Broker {
                 self.session(line).held.remove(&pubrel.packet_id);
                 self.send(line, &Packet::Pubcomp(plain(pubrel.packet_id)));
             }
-            Packet::Puback(packet) | Packet::Pubcomp(packet) => {
-                let open = &mut self.session(line).open;
-                open.retain(|open| open.packet_id != packet.packet_id);
-            }
+            Packet::Puback(puback) => self.session(line).open.retain(|open| {
+                open.packet_id != puback.packet_id || open.message.qos != Qos::AtLeastOnce
+            }),
             Packet::Pubrec(pubrec) => {
-                let open = &mut self.session(line).open;
-                for open in open
-                    .iter_mut()
-                    .filter(|open| open.packet_id == pubrec.packet_id)
-                {
+                let is_it = |open: &&mut Open| {
+                    open.packet_id == pubrec.packet_id && open.message.qos == Qos::ExactlyOnce
+                };
+                if let Some(open) = self.session(line).open.iter_mut().find(is_it) {
                     open.is_received = true;
                 }
                 self.send(line, &Packet::Pubrel(plain(pubrec.packet_id)));
+            }
+            // A PUBREC that was sent twice has two: the second must not end the message that has the identifier by then.
+            Packet::Pubcomp(pubcomp) => {
+                let open = &mut self.session(line).open;
+                open.retain(|open| open.packet_id != pubcomp.packet_id || !open.is_received);
             }
             Packet::Pingreq => self.send(line, &Packet::Pingresp),
             Packet::Disconnect(_) => {}
