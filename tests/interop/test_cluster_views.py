@@ -91,6 +91,8 @@ class ClusterViews(Ctl, RawCases, ThreeNodes):
             self.assertEqual(line.split()[:2], [self.at(1).name, self.client_id("watched")])
 
     def test_tables_fit_a_terminal_unless_all_columns_are_asked_for(self):
+        for node in range(2):
+            self.raw(self.at(node).port, f"shown-{node}")
         for command, hidden in (("nodes", "KEY"), ("sessions", "PEER"), ("clients", "DROPPED")):
             narrow, wide = self.ctl(command), self.ctl(command, "--wide")
             self.assertNotIn(hidden, narrow.splitlines()[0])

@@ -28,6 +28,12 @@ def call(node, method, path="", body=None):
             return error.code, error.headers["content-type"], json.loads(error.read())
 
 
+def wait_until_known(node, client_id):
+    """The placement of a client at a node that was not asked for it: nobody waits until that has applied it."""
+    wait_until(lambda: call(node, "GET", f"/{client_id}")[0] == 200, f"the placement of {client_id}")
+    return call(node, "GET", f"/{client_id}")[2]
+
+
 class Placements(ThreeNodes):
     def place(self, node, client_id, **asked):
         status, _, placement = call(node, "POST", body={"client_id": client_id, **asked})
@@ -51,7 +57,7 @@ class Placements(ThreeNodes):
         names = [session["client_id"] for session in placed["sessions"]]
         self.assertEqual(names, [f"{self.unique}-s"] + [f"{self.unique}-s~{n}" for n in range(2, len(names) + 1)])
         for node in nodes:
-            _, _, known = call(node, "GET", f"/{self.unique}-s")
+            known = wait_until_known(node, f"{self.unique}-s")
             self.assertEqual(known["sessions"], placed["sessions"])
         again = self.place(nodes[2], f"{self.unique}-s", subscribe=topics, max_sessions=4)
         self.assertEqual(again["sessions"], placed["sessions"], "asking again changes nothing")
@@ -130,7 +136,7 @@ class OverMqtt(RawCases, ThreeNodes):
         placed = answer_of(connack)
         for session in placed["sessions"]:
             self.assertEqual({where[topic] for topic in session["subscribe"]}, {session["node"]})
-        _, _, known = call(nodes[2], "GET", f"/{self.client_id('s')}")
+        known = wait_until_known(nodes[2], self.client_id("s"))
         self.assertEqual(known["sessions"], placed["sessions"])
 
     def test_what_is_no_good_is_told_and_the_client_is_served(self):
@@ -182,6 +188,7 @@ class Assigned(RawCases, ThreeNodes):
             self.assertEqual(known["sessions"], placement["sessions"])
             topics = sorted(name for session in placement["sessions"] for name in session["subscribe"])
             self.assertEqual(topics, [f"{topic}/0", f"{topic}/1"])
+            wait_until_known(nodes[0], assigned)
         placed = [one["client_id"] for one in json.loads(nodes[0].ask("/v1/placements"))]
         self.assertEqual(len([name for name in placed if name.startswith("thicket-")]), len(nodes), "one for each client")
 
@@ -434,6 +441,7 @@ class ByTopic(RawCases, ThreeNodes):
         _, _, placed = call(node, "POST", body={"client_id": name, "subscribe": [topic], "max_sessions": 1})
         home = placed["sessions"][0]["address"]
         elsewhere = next(node for node in self.cluster.nodes if f"127.0.0.1:{node.port}" != home)
+        wait_until_known(elsewhere, name)
         client = self.raw(elsewhere.port, "s", props=(FOLLOWS,))
         self.assertEqual(place_of(client.subscribe((topic, 1))), home)
         self.assertIsNone(place_of(client.subscribe((f"{topic}/other", 1))))

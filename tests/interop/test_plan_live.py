@@ -131,6 +131,8 @@ class Live(RawCases, ThreeNodes):
         status, placed = ask(nodes[0], "/v1/placements", "POST", body)
         self.assertEqual(status, 200)
         self.assertGreater(len(placed["sessions"]), 1, "publishers are spread")
+        for node in nodes:
+            wait_until(lambda node=node: ask(node, f"/v1/placements/{name}")[0] == 200, "a node knows the placement of the client too")
         for session in placed["sessions"]:
             node = next(node for node in nodes if node.name == by_id[session["node"]])
             client, _ = self.connect(node, session["client_id"])

@@ -34,7 +34,7 @@ const DO_NOT_SEND = 2;
 /** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
 const FAREWELL_MS = 3000;
 
-/** Files in PEM, for `mqtts` and `wss` in Node; a browser has its own. */
+/** Files in PEM, for `mqtts`, `wss` and `https` in Node; a browser has its own. */
 export interface Tls {
   readonly ca?: string | Uint8Array;
   readonly cert?: string | Uint8Array;

@@ -1,5 +1,10 @@
 /** Asking control planes by HTTP: when the client begins, and again when its topics change. */
 
+import type { RequestOptions } from "node:https";
+import type { SecureContextOptions } from "node:tls";
+
+import type { Tls } from "./connection.js";
+import { IS_BROWSER } from "./options.js";
 import { type Entry, type Request, refusedEntry } from "./placement.js";
 import { Wake } from "./waiting.js";
 
@@ -23,6 +28,7 @@ export interface Answers {
 export class Asking {
   readonly #urls: readonly string[];
   readonly #authorization: string | undefined;
+  readonly #tls: Tls | undefined;
   readonly #request: () => Request;
   readonly #answers: Answers;
   readonly #wake = new Wake();
@@ -32,12 +38,13 @@ export class Asking {
 
   constructor(
     urls: readonly string[],
-    { userName, password }: { userName: string | undefined; password: string | undefined },
+    { userName, password, tls }: { userName: string | undefined; password: string | undefined; tls: Tls | undefined },
     request: () => Request,
     answers: Answers,
   ) {
     this.#urls = urls;
     this.#authorization = userName === undefined ? undefined : basicAuthorization(userName, password ?? "");
+    this.#tls = tls;
     this.#request = request;
     this.#answers = answers;
   }
@@ -96,12 +103,11 @@ export class Asking {
         entry = undefined;
         this.#asked = this.#request();
         try {
-          const answer = await post(url, this.#authorization, JSON.stringify(this.#asked));
-          const text = await answer.text();
-          if (answer.ok) {
+          const { status, text } = await post(url, this.#authorization, this.#tls, JSON.stringify(this.#asked));
+          if (status >= 200 && status < 300) {
             return text;
           }
-          problem = `${url}: ${answer.status}: ${reasonOf(text)}`;
+          problem = `${url}: ${status}: ${reasonOf(text)}`;
           entry = refusedEntry(this.#asked, text);
         } catch (error) {
           problem = `${url}: ${describe(error)}`;
@@ -119,10 +125,41 @@ export class Asking {
   }
 }
 
-function post(url: string, authorization: string | undefined, body: string): Promise<Response> {
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+async function post(
+  url: string,
+  authorization: string | undefined,
+  tls: Tls | undefined,
+  body: string,
+): Promise<Answer> {
   const headers = { "content-type": "application/json", ...(authorization && { authorization }) };
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
-  return fetch(`${url.replace(/\/+$/, "")}/v1/placements`, { method: "POST", headers, body, signal });
+  const options = { method: "POST", headers, signal: AbortSignal.timeout(TIMEOUT_MS) };
+  const address = `${url.replace(/\/+$/, "")}/v1/placements`;
+  if (tls !== undefined && address.startsWith("https:") && !IS_BROWSER) {
+    return postWith(address, { ...options, ...(tls as SecureContextOptions) }, body);
+  }
+  const answer = await fetch(address, { ...options, body });
+  return { status: answer.status, text: await answer.text() };
+}
+
+/** `fetch` takes no certificates. An `import` of the module would keep bundlers for browsers from working. */
+function postWith(address: string, options: RequestOptions, body: string): Promise<Answer> {
+  const { request } = process.getBuiltinModule("node:https");
+  return new Promise((resolve, reject) => {
+    const asked = request(address, options, (answer) => {
+      let text = "";
+      answer.setEncoding("utf8");
+      answer.on("data", (part) => (text += part));
+      answer.on("error", reject);
+      answer.on("end", () => resolve({ status: answer.statusCode ?? 0, text }));
+    });
+    asked.on("error", reject);
+    asked.end(body);
+  });
 }
 
 /** What a problem document (RFC 9457) says. */

@@ -8,7 +8,7 @@ import { LONGEST, checkFilter, checkText } from "./topics.js";
 /** Most sessions a client may ask for. */
 const MOST_SESSIONS = 16;
 const MOST_PER_S = 1_000_000_000;
-const IS_BROWSER = typeof process === "undefined" || process.versions?.node === undefined;
+export const IS_BROWSER = typeof process === "undefined" || process.versions?.node === undefined;
 
 /** Who is asked where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
 export type Placement = "mqtt" | readonly string[] | null;
@@ -21,7 +21,7 @@ export interface Options {
   readonly version?: 4 | 5;
   readonly userName?: string;
   readonly password?: string;
-  /** For `mqtts` and `wss` in Node. */
+  /** For `mqtts` and `wss` and for control planes at `https`, in Node. */
   readonly tls?: Tls;
   /** Of the first session. */
   readonly will?: Message;

@@ -1,15 +1,11 @@
 /** What the client says and does, packet by packet, against brokers made by hand. */
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, test } from "node:test";
-import { promisify } from "node:util";
 
 import { ConnectError, Message, OutcomeUnknown, Refused, connect } from "thicket-mqtt";
 
+import { selfSigned } from "./support/certificates.js";
 import { HandBroker } from "./support/hand.js";
 import { Control, freePort, placement, problem, sleep } from "./support/nodes.js";
 
@@ -670,20 +666,6 @@ describe("credentials", () => {
     await client.close();
   });
 });
-
-/**
- * A certificate for 127.0.0.1 and its key, in PEM.
- * @param {import("node:test").TestContext} t
- */
-async function selfSigned(t) {
-  const folder = await mkdtemp(join(tmpdir(), "thicket-js-"));
-  t.after(() => rm(folder, { recursive: true }));
-  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
-  const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"];
-  const whose = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"];
-  await promisify(execFile)("openssl", ["req", ...kind, ...whose, "-keyout", key, "-out", cert]);
-  return { key: await readFile(key, "utf8"), cert: await readFile(cert, "utf8") };
-}
 
 describe("errors", () => {
   test("refusals are told with their code", async (t) => {

@@ -10,6 +10,7 @@ import { promisify } from "node:util";
 
 import { connect } from "thicket-mqtt";
 
+import { selfSigned } from "./support/certificates.js";
 import { Node, freePort, startCluster, startMosquitto, waitUntil } from "./support/nodes.js";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -79,6 +80,35 @@ test("the example of the README is placed by the listener for placements", async
   const [example = ""] = (await examplesOfReadme()).filter((code) => code.includes(":18840"));
   const code = example.replace('localhost:1883"', `127.0.0.1:${ports.mqtt}"`).replace("localhost:18840", placement);
   assert.match(await run(code), / true\n$/);
+});
+
+test("the listener for placements is shown the certificate of the client", async (t) => {
+  const ports = { mqtt: await freePort(), ws: await freePort(), http: await freePort() };
+  const [secure, placement] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
+  const [ofNode, ofClient, ofStranger] = [await selfSigned(t), await selfSigned(t), await selfSigned(t)];
+  const files = ["--tls-certificate", ofNode.files.cert, "--tls-key", ofNode.files.key];
+  const required = ["--tls-client-ca", ofClient.files.cert, "--tls-client-certificate", "required"];
+  const listener = `tls://${secure}`;
+  const asked = ["--listen", listener, "--placement-listen", placement, "--placement-listener", listener];
+  const node = new Node("alone", ports, [], [...asked, ...files, ...required]);
+  t.after(() => node.kill());
+  await waitUntil(() => node.isReady(1), "the node to be ready");
+  const options = { placement: [`https://${placement}`], subscribe: { a: /** @type {const} */ (1) } };
+  const tls = { ca: ofNode.cert, cert: ofClient.cert, key: ofClient.key };
+  const client = await connect(`mqtts://${secure}`, { ...options, tls });
+  assert.equal(client.lastProblem, "");
+  assert.equal(client.isPlaced, true);
+  await client.close();
+  // Over a listener that asks for no certificate, so that it is the control plane that refuses.
+  for (const [name, shown] of Object.entries({ none: {}, another: { cert: ofStranger.cert, key: ofStranger.key } })) {
+    const refused = await connect(node.url, { ...options, tls: { ca: ofNode.cert, ...shown } });
+    assert.equal(refused.isPlaced, false, name);
+    assert.match(refused.lastProblem, /^https:/, name);
+    await refused.close();
+  }
+  const unknown = await connect(node.url, { ...options, tls: { ...tls, ca: ofStranger.cert } });
+  assert.equal(unknown.isPlaced, false, "nobody vouches for the node");
+  await unknown.close();
 });
 
 async function examplesOfReadme() {

@@ -196,7 +196,7 @@ impl Cluster {
         for group in sites.chunks(alone.max(1)).take(1).chain([&sites[alone..]]) {
             for &site in group {
                 if site != sites[0] {
-                    std::thread::sleep(testbed.topology.start_every);
+                    testbed.rest(testbed.topology.start_every)?;
                 }
                 self.start_one(testbed, site)?;
             }
@@ -215,8 +215,14 @@ impl Cluster {
             nodes.len()
         };
         for nodes in nodes.chunks(together.max(1)) {
-            wait_connected(nodes, Duration::from_secs(self.driver.patience_s), None)
-                .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))?;
+            let patience = Duration::from_secs(self.driver.patience_s);
+            let pause = |time| testbed.rest(time);
+            wait_connected(nodes, patience, None, &pause).map_err(|error| match error {
+                LabError::NotReady(why) => {
+                    LabError::NotReady(format!("{}: {why}", self.system.name))
+                }
+                error => error,
+            })?;
         }
         self.formed_s = start.elapsed().as_secs_f64();
         if self.system.attach == Attach::Dispatcher {
@@ -261,11 +267,10 @@ impl Cluster {
                 let reason = format!("the dispatcher does not answer: see {}", log.display());
                 return Err(LabError::NotReady(reason));
             }
-            std::thread::sleep(PAUSE);
+            testbed.rest(PAUSE)?;
         }
         // Until it has figures of brokers that are still idle.
-        std::thread::sleep(SETTLED);
-        Ok(())
+        testbed.rest(SETTLED)
     }
 
     /// How publishers of the first site find their brokers.
@@ -450,7 +455,13 @@ impl Cluster {
                         patience.as_secs()
                     )));
                 }
-                None => std::thread::sleep(PAUSE),
+                None => {
+                    if let Err(error) = testbed.rest(PAUSE) {
+                        let _ = child.kill();
+                        let _ = child.wait();
+                        return Err(error);
+                    }
+                }
             }
         }
     }
@@ -513,7 +524,7 @@ impl Cluster {
                     self.log(site).display()
                 )));
             }
-            std::thread::sleep(PAUSE);
+            testbed.rest(PAUSE)?;
         }
     }
 
@@ -713,12 +724,13 @@ fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
         .collect()
 }
 
-/// Waits until a message of a client at every node reaches a client at every node, exactly once.
+/// Waits until a message of a client at every node reaches a client at every node, exactly once. `pause` waits, unless the user ends the lab.
 pub fn wait_connected(
     nodes: &[Node],
     patience: Duration,
     login: Option<&(String, String)>,
-) -> Result<(), String> {
+    pause: &dyn Fn(Duration) -> Result<(), LabError>,
+) -> Result<(), LabError> {
     let start = Instant::now();
     let mut attempt = 0;
     loop {
@@ -729,11 +741,11 @@ pub fn wait_connected(
             Err(error) => error.to_string(),
         };
         if start.elapsed() > patience {
-            return Err(format!(
+            return Err(LabError::NotReady(format!(
                 "messages do not come through from everywhere to everywhere: {last}"
-            ));
+            )));
         }
-        std::thread::sleep(4 * PAUSE);
+        pause(4 * PAUSE)?;
     }
 }
 

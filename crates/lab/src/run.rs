@@ -29,13 +29,11 @@ use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
 use crate::runs::{self, Files};
 use crate::scenario::{Cell, Layers, Measure, Reach, Scenario, System, clients};
-use crate::testbed::{Carried, Setup, Testbed};
+use crate::testbed::{Carried, Setup, Testbed, rest};
 use crate::topology::Topology;
 
 /// Probes of each pair before a run.
 const PROBES: usize = 15;
-/// How long a rest takes at most to notice an interruption.
-const REST: Duration = Duration::from_millis(50);
 /// Share of frames that may be a millisecond late.
 const LATE_SHARE: f64 = 0.01;
 /// The 99 % quantile of the normal distribution.
@@ -212,6 +210,7 @@ impl Bench<'_> {
             groups: unique(groups),
             backend: self.options.backend,
             seed: scenario.seed,
+            interrupted: self.options.interrupted,
         };
         let mut network = None;
         for (system, driver) in systems.iter().filter(|(_, driver)| !is_external(driver)) {
@@ -365,8 +364,8 @@ impl Bench<'_> {
         let nodes = nodes?;
         let login = self.cells[cells[0]].scenario.workload.login();
         let patience = Duration::from_secs(driver.patience_s);
-        crate::cluster::wait_connected(&nodes, patience, login.as_ref())
-            .map_err(LabError::NotReady)?;
+        let pause = |time| rest(self.options.interrupted, time);
+        crate::cluster::wait_connected(&nodes, patience, login.as_ref(), &pause)?;
         for &cell in cells {
             self.check_interrupted()?;
             let mut run = self.empty(repeat, cell, system);
@@ -625,15 +624,7 @@ impl Bench<'_> {
 
     /// Waits, unless it is interrupted.
     fn rest(&self, seconds: f64) -> Result<(), LabError> {
-        let end = Instant::now() + Duration::from_secs_f64(seconds);
-        loop {
-            self.check_interrupted()?;
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            std::thread::sleep(left.min(REST));
-        }
+        rest(self.options.interrupted, Duration::from_secs_f64(seconds))
     }
 }
 

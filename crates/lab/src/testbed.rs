@@ -5,6 +5,9 @@ use std::net::SocketAddrV4;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -19,6 +22,9 @@ use crate::net::{self, Site, wan};
 use crate::network::check_built;
 use crate::scenario::Limits;
 use crate::topology::Topology;
+
+/// Longest time without looking whether the user ends the lab.
+const REST: Duration = Duration::from_millis(20);
 
 /// The parameters of a testbed.
 #[derive(Debug, Clone)]
@@ -35,6 +41,8 @@ pub struct Setup<'a> {
     pub backend: Backend,
     /// Determines which frames are lost.
     pub seed: u64,
+    /// Set when the user ends the lab.
+    pub interrupted: &'a Arc<AtomicBool>,
 }
 
 /// The network, until it is dropped.
@@ -51,6 +59,7 @@ pub struct Testbed {
     limits: Limits,
     /// What limits and counts CPU and memory.
     pub controllers: Controllers,
+    interrupted: Arc<AtomicBool>,
     janitor: Janitor,
 }
 
@@ -109,6 +118,21 @@ pub fn congestion_control() -> Option<&'static str> {
         .then_some("cubic")
 }
 
+/// Waits; an error as soon as `interrupted` is set.
+pub(crate) fn rest(interrupted: &AtomicBool, time: Duration) -> Result<(), LabError> {
+    let end = Instant::now() + time;
+    loop {
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(REST));
+    }
+}
+
 impl Testbed {
     /// Builds the network.
     pub fn up(setup: &Setup<'_>) -> Result<Self, LabError> {
@@ -126,6 +150,7 @@ impl Testbed {
                 groups,
                 limits: setup.limits.clone(),
                 controllers,
+                interrupted: Arc::clone(setup.interrupted),
                 janitor,
             }),
             Err(error) => {
@@ -157,6 +182,11 @@ impl Testbed {
             .map(|site| controllers.make(&site.broker, &setup.limits))
             .collect();
         Ok((sites, links, groups?, controllers))
+    }
+
+    /// Waits; an error as soon as the user ends the lab.
+    pub fn rest(&self, time: Duration) -> Result<(), LabError> {
+        rest(&self.interrupted, time)
     }
 
     /// Starts a program as the broker of a site: in its namespace and its control group, with output in the file `log` of `folder`, where it runs.

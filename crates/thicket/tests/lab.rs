@@ -334,6 +334,45 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
 }
 
 #[test]
+fn a_lab_that_is_interrupted_while_its_brokers_start_does_not_wait_for_them() {
+    let Some(folder) = turn() else { return };
+    let driver = folder.path().join("never.toml");
+    // They listen nowhere, and an hour is longer than this test may take.
+    let words = "about = \"x\"\nprogram = \"sleep\"\nstart = [\"{program}\", \"3600\"]\npatience_s = 3600\n";
+    std::fs::write(&driver, words).unwrap();
+    let by = format!("driver = {driver:?}");
+    let scenario = SCENARIO.replace("driver = \"thicket\"", &by);
+    let (file, out) = (
+        folder.path().join("scenario.toml"),
+        folder.path().join("out"),
+    );
+    std::fs::write(&file, format!("{scenario}messages = 1\n")).unwrap();
+    let [file, out] = [&file, &out].map(|path| path.to_str().unwrap());
+    for arguments in [&["run", file, "--out", out][..], &["up", file]] {
+        let mut child = lab(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let own = janitor::folder(child.id());
+        let of_run = Path::new(out).join("brokers/mesh-c0-r1");
+        wait_for(&mut child, || {
+            let mut folders = [&own, &of_run].into_iter();
+            folders.any(|folder| folder.join("s3/output.log").is_file())
+        });
+        end(&child, Signal::TERM);
+        assert!(!child.wait().unwrap().success(), "{arguments:?}");
+        let is_left = janitor::found().iter().any(|&(lab, _)| lab == child.id());
+        assert!(!is_left && !own.exists(), "{arguments:?}");
+        // The next lab is not to be taken for this one.
+        std::fs::remove_dir_all(&of_run).unwrap_or_default();
+    }
+    let early = Results::load(Path::new(out)).unwrap().ended_early;
+    let expected = "interrupted: 0 of 1 runs complete, 0 cut short, 1 not begun";
+    assert_eq!(early.as_deref(), Some(expected));
+}
+
+#[test]
 fn a_lab_whose_terminal_is_closed_writes_its_report() {
     let Some(folder) = turn() else { return };
     std::fs::write(

@@ -9,7 +9,7 @@ use thicket_broker::parse_seconds;
 
 use super::cluster::query;
 use super::report;
-use super::view::nothing;
+use super::view::{nothing, or_sentence};
 use crate::api::Api;
 
 /// Who is meant.
@@ -92,7 +92,9 @@ pub fn bans(api: &Api, is_json: bool) -> anyhow::Result<()> {
         ]
     };
     let rows: Vec<_> = all.iter().map(row).collect();
-    crate::print(&render(&["BANNED", "ENDS IN", "BY", "REASON"], &rows))
+    crate::print(&or_sentence(&rows, "nobody is banned", || {
+        render(&["BANNED", "ENDS IN", "BY", "REASON"], &rows)
+    }))
 }
 
 fn who(entry: &BanEntry) -> String {

@@ -6,7 +6,7 @@ use thicket_broker::api::cluster::{
 };
 use thicket_broker::api::overlay::query_of_text;
 
-use super::view::{Width, nothing, render_columns};
+use super::view::{Width, nothing, or_sentence, render_columns};
 use crate::api::Api;
 
 /// Arguments of `thicket ctl clients`.
@@ -129,7 +129,9 @@ fn table(clients: &[ClientEntry], width: Width) -> String {
         "DROPPED",
     ];
     let details = ["PREFIX", "SUBSCRIPTIONS", "QUEUED", "DROPPED"];
-    render_columns(&head, &details, &rows, width)
+    or_sentence(&rows, "no clients were found", || {
+        render_columns(&head, &details, &rows, width)
+    })
 }
 
 /// Asks for subscriptions and prints them.
@@ -167,7 +169,10 @@ pub fn subscribers(api: &Api, wanted: &Subscribers, is_json: bool) -> anyhow::Re
         ]
     };
     let rows: Vec<_> = all.subscribers.iter().map(row).collect();
-    crate::print(&render(&["CLIENT", "NODE", "FILTER", "QOS"], &rows))?;
+    let text = or_sentence(&rows, "no subscriptions were found", || {
+        render(&["CLIENT", "NODE", "FILTER", "QOS"], &rows)
+    });
+    crate::print(&text)?;
     warn(&all.unanswered);
     Ok(())
 }

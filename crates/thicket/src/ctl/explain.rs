@@ -83,7 +83,7 @@ fn is_by_topics(client: &ClientExplanationEntry) -> bool {
         || decision.is_some_and(|decision| of_topics.contains(&decision.reason.as_str()))
 }
 
-/// Nodes with their loads, and how far they are from the node that answers.
+/// Nodes by name, with their loads, and how far they are from the node that answers.
 fn ranked(nodes: &[RankedNodeEntry], name: impl Fn(&str) -> String) -> String {
     let row = |node: &RankedNodeEntry| {
         let rtt = node.round_trip_ms.map(round_trip);
@@ -97,12 +97,15 @@ fn ranked(nodes: &[RankedNodeEntry], name: impl Fn(&str) -> String) -> String {
         ]
     };
     let head = ["NODE", "LOAD", "SITE", "RTT", "PRICE/GB", "MESSAGE COST"];
-    render(&head, &nodes.iter().map(row).collect::<Vec<_>>())
+    let mut rows: Vec<_> = nodes.iter().map(row).collect();
+    rows.sort();
+    render(&head, &rows)
 }
 
 /// Which node has the session of a client.
 fn place(client: &ClientExplanationEntry, found: &ClientPage) -> String {
     let mut elsewhere: Vec<&str> = found.clients.iter().map(|it| it.node.as_str()).collect();
+    elsewhere.sort_unstable();
     elsewhere.dedup();
     let mut text = match &elsewhere[..] {
         _ if client.is_here => return "its session is on this node".to_owned(),
@@ -163,6 +166,26 @@ mod tests {
     use thicket_broker::api::redirection::DecisionEntry;
 
     use super::*;
+
+    #[test]
+    fn nodes_are_listed_by_name() {
+        let node = |id: &str| RankedNodeEntry {
+            id: id.into(),
+            score: 0.0,
+            site: None,
+            round_trip_ms: None,
+            price_per_gb: 0.0,
+            message_cost: 1.0,
+        };
+        // Identifiers come in another order than names.
+        let nodes = ["1c", "2a", "3b"].map(node);
+        let text = ranked(&nodes, |id| format!("node-{}", &id[1..]));
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(names, ["NODE", "node-a", "node-b", "node-c"]);
+    }
 
     #[test]
     fn an_explanation_says_by_what_a_client_is_redirected() {

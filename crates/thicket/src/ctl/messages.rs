@@ -13,7 +13,7 @@ use thicket_broker::api::transfer::MessageBody;
 
 use super::cluster::query;
 use super::report;
-use super::view::nothing;
+use super::view::{nothing, or_sentence};
 use crate::api::Api;
 
 /// Longest body of a request; a payload that is not UTF-8 takes a third more there.
@@ -142,7 +142,11 @@ pub fn retained(api: &Api, wanted: &Retained, is_json: bool) -> anyhow::Result<(
         ]
     };
     let rows: Vec<_> = all.iter().map(row).collect();
-    crate::print(&render(&["TOPIC", "QOS", "BYTES", "EXPIRES IN"], &rows))
+    crate::print(&or_sentence(
+        &rows,
+        "no retained messages were found",
+        || render(&["TOPIC", "QOS", "BYTES", "EXPIRES IN"], &rows),
+    ))
 }
 
 fn path_of(topic: &str) -> String {

@@ -31,7 +31,8 @@ pub fn overview(entry: &OverlayEntry) -> String {
             node.via.clone().unwrap_or_else(|| "-".into()),
         ]
     };
-    let rows: Vec<_> = entry.nodes.iter().map(node).collect();
+    let mut rows: Vec<_> = entry.nodes.iter().map(node).collect();
+    rows.sort();
     let head = [
         "NODE",
         "ADDRESS",
@@ -44,17 +45,17 @@ pub fn overview(entry: &OverlayEntry) -> String {
         "VIA",
     ];
     text.push_str(&render(&head, &rows));
-    let rows: Vec<_> = entry
+    let mut rows: Vec<_> = entry
         .links
         .iter()
         .map(|link| {
-            vec![
-                link.nodes[0].clone(),
-                link.nodes[1].clone(),
-                round_trip(link.rtt_ms),
-            ]
+            let mut row = link.nodes.to_vec();
+            row.sort();
+            row.push(round_trip(link.rtt_ms));
+            row
         })
         .collect();
+    rows.sort();
     let _ = write!(text, "\n{}", render(&["LINK", "WITH", "RTT"], &rows));
     let topics = |tree: &TreeEntry| counted(tree.topics, "topic");
     let _ = write!(
@@ -67,7 +68,7 @@ pub fn overview(entry: &OverlayEntry) -> String {
         let _ = write!(
             text,
             "\nt-ORT of {}, {}\n{}",
-            tree.nodes.join(", "),
+            sorted(&tree.nodes).join(", "),
             topics(tree),
             branches(tree)
         );
@@ -85,14 +86,22 @@ pub fn overview(entry: &OverlayEntry) -> String {
     text
 }
 
+/// As names of nodes are listed: the API has them in the order of identifiers.
+fn sorted<T: Ord + Clone>(items: &[T]) -> Vec<T> {
+    let mut items = items.to_vec();
+    items.sort();
+    items
+}
+
 /// A tree, one level deeper for each link.
 fn branches(tree: &TreeEntry) -> String {
     let mut text = String::new();
+    let edges = sorted(&tree.edges);
     let mut open = vec![(tree.root.as_str(), 0)];
     while let Some((node, depth)) = open.pop() {
         let _ = writeln!(text, "{:indent$}{node}", "", indent = 2 + depth * 2);
         // Edges are few, and a tree has no loop.
-        let below = tree.edges.iter().rev().filter(|[above, _]| above == node);
+        let below = edges.iter().rev().filter(|[above, _]| above == node);
         open.extend(below.map(|[_, below]| (below.as_str(), depth + 1)));
     }
     text
@@ -164,26 +173,29 @@ pub fn explanation(entry: &ExplanationEntry) -> String {
         if names.is_empty() {
             "nobody".to_owned()
         } else {
-            names.join(", ")
+            sorted(names).join(", ")
         }
     };
     let _ = writeln!(text, "interested: {}", list(&entry.interested));
-    for interest in &entry.interests {
+    let mut interests: Vec<_> = entry.interests.iter().collect();
+    interests.sort_by_key(|interest| (&interest.node, &interest.filter));
+    for interest in interests {
         let _ = writeln!(text, "  {} wants {}", interest.node, interest.filter);
     }
-    for route in &entry.routes {
+    let mut routes: Vec<_> = entry.routes.iter().collect();
+    routes.sort_by_key(|route| &route.from);
+    for route in routes {
         let root = route
             .root
             .as_ref()
             .map_or(String::new(), |root| format!(" (root {root})"));
         let _ = writeln!(text, "from {}{root}: {}", route.from, route.why);
-        for path in &route.paths {
+        for path in sorted(&route.paths) {
             let _ = writeln!(text, "  {}", path.join(" -> "));
         }
     }
     let _ = writeln!(text, "PRT of {}: {}", entry.node, list(&entry.prt));
-    let srt: Vec<_> = entry
-        .srt
+    let srt: Vec<_> = sorted(&entry.srt)
         .iter()
         .map(|[publisher, hop]| format!("{publisher} over {hop}"))
         .collect();
@@ -213,8 +225,40 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_an_explanation_are_listed_by_name() {
+        use thicket_broker::api::overlay::{InterestEntry, RouteEntry};
+        let names = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let interest = |node: &str| InterestEntry {
+            node: node.into(),
+            filter: "t".into(),
+        };
+        let route = |from: &str| RouteEntry {
+            from: from.into(),
+            root: None,
+            paths: vec![names(&[from, "c"]), names(&[from, "a"])],
+            why: "w".into(),
+        };
+        let entry = ExplanationEntry {
+            topic: "t".into(),
+            node: "c".into(),
+            routing: "r".into(),
+            interested: names(&["c", "a"]),
+            interests: ["c", "a"].map(interest).into(),
+            routes: ["d", "b"].map(route).into(),
+            prt: names(&["c", "a"]),
+            srt: vec![["d".into(), "a".into()], ["b".into(), "a".into()]],
+        };
+        assert_eq!(
+            explanation(&entry),
+            "t by r\ninterested: a, c\n  a wants t\n  c wants t\n\
+             from b: w\n  b -> a\n  b -> c\nfrom d: w\n  d -> a\n  d -> c\n\
+             PRT of c: a, c\nSRT of c: b over a, d over a\n"
+        );
+    }
+
+    #[test]
     fn a_tree_is_indented_by_depth() {
-        let tree = tree("a", &[["a", "b"], ["b", "c"], ["a", "d"]]);
+        let tree = tree("a", &[["a", "d"], ["b", "c"], ["a", "b"]]);
         assert_eq!(branches(&tree), "  a\n    b\n      c\n    d\n");
     }
 }

@@ -44,6 +44,15 @@ pub fn render_columns(
     render(&head, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
+/// The text of a table, or a sentence where it would have no rows: in place of the head, so that what skips the first line skips this.
+pub fn or_sentence(rows: &[Vec<String>], sentence: &str, table: impl FnOnce() -> String) -> String {
+    if rows.is_empty() {
+        format!("{sentence}\n")
+    } else {
+        table()
+    }
+}
+
 /// `now`: the time since 1970.
 pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
     let state = |node: &NodeEntry| match (node.is_self, node.reachable, node.out_since_ms) {
@@ -144,7 +153,11 @@ pub fn topics(topics: &[TopicEntry], nodes: &[NodeEntry]) -> String {
         ]
     };
     let rows: Vec<_> = topics.iter().map(row).collect();
-    render(&["TOPIC", "NODE", "MESSAGES/S"], &rows)
+    or_sentence(
+        &rows,
+        "no topic has messages; nodes count them every five seconds",
+        || render(&["TOPIC", "NODE", "MESSAGES/S"], &rows),
+    )
 }
 
 /// A number that is known within a factor of 1.5.
@@ -180,7 +193,9 @@ pub fn audit(entries: &[AuditEntry], now: Duration, width: Width) -> String {
     let titles = [
         "WHEN", "TIME", "USER", "FROM", "REQUEST", "NODE", "SUBJECT", "STATUS", "TIMES",
     ];
-    render_columns(&titles, &["TIME", "NODE"], &rows, width)
+    or_sentence(&rows, "no changes over the API", || {
+        render_columns(&titles, &["TIME", "NODE"], &rows, width)
+    })
 }
 
 /// A time as in RFC 3339.
@@ -239,7 +254,9 @@ pub fn sessions(sessions: &[SessionEntry], width: Width) -> String {
     ];
     let rows: Vec<_> = sessions.iter().map(row).collect();
     let details = ["MQTT", "PEER", "EXPIRY", "WORKER"];
-    render_columns(&head, &details, &rows, width)
+    or_sentence(&rows, "no sessions at this node", || {
+        render_columns(&head, &details, &rows, width)
+    })
 }
 
 pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
@@ -262,7 +279,9 @@ pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
         ]
     };
     let rows: Vec<_> = subscriptions.iter().map(row).collect();
-    render(&["CLIENT ID", "FILTER", "QOS", "OPTIONS"], &rows)
+    or_sentence(&rows, "no subscriptions at this node", || {
+        render(&["CLIENT ID", "FILTER", "QOS", "OPTIONS"], &rows)
+    })
 }
 
 /// Two rows a bridge: out and in.
@@ -303,7 +322,9 @@ pub fn bridges(bridges: &[BridgeEntry], width: Width) -> String {
         "LOOPED",
         "QUEUED",
     ];
-    render_columns(&head, &["RECEIVED", "LOOPED"], &rows, width)
+    or_sentence(&rows, "no bridges at this node", || {
+        render_columns(&head, &["RECEIVED", "LOOPED"], &rows, width)
+    })
 }
 
 pub fn traffic(traffic: &TrafficEntry) -> String {
@@ -493,6 +514,22 @@ mod tests {
         assert!(cut.contains(&format!("{}...", "x".repeat(64))), "{cut}");
         assert!(!cut.contains(&"x".repeat(65)), "{cut}");
         assert!(table(Width::All).contains(&long));
+    }
+
+    #[test]
+    fn a_table_without_rows_is_a_sentence() {
+        for (name, text) in [
+            ("topics", topics(&[], &[])),
+            ("audit", audit(&[], Duration::ZERO, Width::Terminal)),
+            ("sessions", sessions(&[], Width::Terminal)),
+            ("subscriptions", subscriptions(&[])),
+            ("bridges", bridges(&[], Width::Terminal)),
+        ] {
+            assert!(
+                text.starts_with("no ") && text.lines().count() == 1,
+                "{name}: {text}"
+            );
+        }
     }
 
     #[test]

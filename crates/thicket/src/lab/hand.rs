@@ -83,6 +83,7 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         groups: driver.multicast.clone(),
         backend: arguments.backend.resolve(),
         seed: scenario.seed,
+        interrupted: &interrupted,
     })?;
     let mut cluster = if arguments.bare {
         None

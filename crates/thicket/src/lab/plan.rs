@@ -1,6 +1,7 @@
 //! Commands that measure no broker: check, verify, drivers, down.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -92,6 +93,7 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         groups: Vec::new(),
         backend: arguments.backend.resolve(),
         seed: scenario.seed,
+        interrupted: &Arc::default(),
     })?;
     show(&format!(
         "{} sites, {} links, built in {:.2} s; limits by {}\n",

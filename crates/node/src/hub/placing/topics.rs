@@ -4,11 +4,14 @@
 use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot};
-use thicket_session::{time::Instant, topic::TopicFilter};
+use thicket_session::{
+    time::Instant,
+    topic::{level_count, matches},
+};
 
 use super::Placing;
 use crate::{
-    Now, TopicReport, WorkerId,
+    Balance, Now, TopicReport, WorkerId,
     hub::{
         context::Context,
         control::{Message, SentTopics},
@@ -18,6 +21,9 @@ use crate::{
 
 /// Time between two counts.
 const COUNTED: Duration = Duration::from_secs(5);
+/// Levels of filters with wildcards that are compared with topics in a second, for all who ask: a few hundredths of a core. Comparing one topic counts as
+/// all levels of the filter.
+const COMPARED_PER_S: u32 = 2_000_000;
 
 /// Thousandths of a message a second, by topic.
 pub(in crate::hub) type Rates = BTreeMap<Arc<str>, u64>;
@@ -33,6 +39,61 @@ pub(in crate::hub) struct Topics {
     announced: Rates,
     /// Of the others.
     others: BTreeMap<NodeId, Rates>,
+    /// What may be compared now.
+    comparisons: Balance,
+}
+
+/// A topic that a filter matches: where it is published, and thousandths of a message a second.
+type Match<'a> = (NodeId, &'a Arc<str>, u64);
+
+impl Topics {
+    /// What `filter` matches. `None`: it has wildcards, and [`COMPARED_PER_S`] is used up. The last filter before that may use more, which is paid back.
+    pub(super) fn matching(
+        &mut self,
+        own: NodeId,
+        now: Instant,
+        filter: &str,
+    ) -> Option<Vec<Match<'_>>> {
+        let others = self.others.iter().map(|(node, rates)| (*node, rates));
+        let by_node = others.chain([(own, &self.announced)]);
+        if !filter.contains(['+', '#']) {
+            let found = by_node.filter_map(|(node, rates)| {
+                let (topic, rate) = rates.get_key_value(filter)?;
+                Some((node, topic, *rate))
+            });
+            return Some(found.collect());
+        }
+        if self.comparisons.left(now, COMPARED_PER_S) <= 0 {
+            return None;
+        }
+        let mut compared = 0;
+        let mut found = Vec::new();
+        for (node, rates) in by_node {
+            for (topic, rate) in candidates(rates, filter) {
+                compared += level_count(filter) as u64;
+                if matches(filter, topic) {
+                    found.push((node, topic, rate));
+                }
+            }
+        }
+        self.comparisons.spend(now, COMPARED_PER_S, compared);
+        Some(found)
+    }
+
+    /// How much of what `filter` matches is published at each node, in thousandths of a message a second; empty: nothing, or [`Self::matching`] does not
+    /// answer now.
+    pub(super) fn published(
+        &mut self,
+        own: NodeId,
+        now: Instant,
+        filter: &str,
+    ) -> BTreeMap<NodeId, u64> {
+        let mut by_node = BTreeMap::new();
+        for (node, _, rate) in self.matching(own, now, filter).unwrap_or_default() {
+            *by_node.entry(node).or_default() += rate;
+        }
+        by_node
+    }
 }
 
 impl Placing {
@@ -152,10 +213,7 @@ impl Placing {
 }
 
 /// Those of `rates` that a filter with wildcards can match: their first levels are those of the filter before its first wildcard.
-pub(super) fn candidates<'a>(
-    rates: &'a Rates,
-    filter: &'a str,
-) -> impl Iterator<Item = (&'a Arc<str>, u64)> {
+fn candidates<'a>(rates: &'a Rates, filter: &str) -> impl Iterator<Item = (&'a Arc<str>, u64)> {
     let wildcard = filter.find(['+', '#']).unwrap_or(filter.len());
     // Without the separator: `a/#` matches `a`, too.
     let levels = filter[..wildcard].strip_suffix('/').unwrap_or("");
@@ -164,33 +222,6 @@ pub(super) fn candidates<'a>(
     starting
         .take_while(move |(topic, _)| topic.starts_with(levels))
         .map(|(topic, rate)| (topic, *rate))
-}
-
-/// The node where most of what `filter` matches is published, and thousandths of a message a second at all nodes; `None`: nothing is known. A filter with
-/// wildcards takes as many of the `comparisons` that are left as it has candidates, and nothing is known of it when they are used up.
-pub(super) fn published<'a>(
-    by_node: impl Iterator<Item = (NodeId, &'a Rates)>,
-    filter: &str,
-    comparisons: &mut usize,
-) -> Option<(NodeId, u64)> {
-    let parsed = TopicFilter::new(filter).ok()?;
-    let is_wild = filter.contains(['+', '#']);
-    let (mut all, mut best) = (0, None);
-    for (node, rates) in by_node {
-        let mut here = 0;
-        if is_wild {
-            for (topic, rate) in candidates(rates, filter) {
-                *comparisons = comparisons.checked_sub(1)?;
-                here += if parsed.matches(topic) { rate } else { 0 };
-            }
-        } else {
-            here = rates.get(filter).copied().unwrap_or(0);
-        }
-        all += here;
-        best = best.max(Some((here, node)).filter(|_| here > 0));
-    }
-    let (_, node) = best?;
-    Some((node, all))
 }
 
 fn encode<'a>(is_first: bool, topics: impl Iterator<Item = (&'a str, u64)>) -> (u8, Vec<u8>) {
@@ -255,39 +286,69 @@ mod tests {
             .collect()
     }
 
+    const HERE: NodeId = NodeId(1);
+    const THERE: NodeId = NodeId(2);
+
+    fn topics(here: Rates, there: Rates) -> Topics {
+        Topics {
+            announced: here,
+            others: [(THERE, there)].into(),
+            ..Topics::default()
+        }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(1_000_000 + ms)
+    }
+
     #[test]
-    fn the_node_with_most_of_what_a_filter_matches_is_found_with_few_comparisons() {
+    fn what_a_filter_matches_is_found_with_few_comparisons() {
         let here = rates(&[("a", 1), ("a/1", 2), ("a/1/x", 3), ("ab/1", 4), ("b/1", 5)]);
         let there = rates(&[("a/1", 1), ("a/2", 9), ("c", 1)]);
-        let both = || [(NodeId(1), &here), (NodeId(2), &there)].into_iter();
         for (filter, expected, compared) in [
-            ("a/1", Some((NodeId(1), 3)), 0),
-            ("a/2", Some((NodeId(2), 9)), 0),
-            ("nobody", None, 0),
-            ("a/+", Some((NodeId(2), 12)), 6),
-            ("a/#", Some((NodeId(2), 16)), 6),
-            ("a/1/#", Some((NodeId(1), 6)), 3),
-            ("+/1", Some((NodeId(1), 12)), 8),
-            ("#", Some((NodeId(1), 26)), 8),
-            ("c/+", None, 1),
-            ("d/+/+", None, 0),
+            ("a/1", [2, 1], 0),
+            ("a/2", [0, 9], 0),
+            ("nobody", [0, 0], 0),
+            ("a/+", [2, 10], 6),
+            ("a/#", [6, 10], 6),
+            ("a/1/#", [5, 1], 3),
+            ("+/1", [11, 1], 8),
+            ("#", [15, 11], 8),
+            ("c/+", [0, 0], 1),
+            ("d/+/+", [0, 0], 0),
         ] {
-            let mut left = 100;
-            assert_eq!(published(both(), filter, &mut left), expected, "{filter}");
-            assert_eq!(100 - left, compared, "{filter}");
+            let mut topics = topics(here.clone(), there.clone());
+            let before = topics.comparisons.left(at(0), COMPARED_PER_S);
+            let mut found = topics.published(HERE, at(0), filter);
+            let found = [HERE, THERE].map(|node| found.remove(&node).unwrap_or(0));
+            assert_eq!(found, expected, "{filter}");
+            let used = before - topics.comparisons.left(at(0), COMPARED_PER_S);
+            let levels = level_count(filter) as i64;
+            assert_eq!(used, 1000 * compared * levels, "{filter}");
         }
     }
 
     #[test]
-    fn nothing_is_known_of_a_filter_when_all_comparisons_are_used_up() {
-        let here = rates(&[("a/1", 2), ("a/2", 3), ("b/1", 4)]);
-        let mut left = 4;
-        let mut known =
-            |filter| published([(NodeId(1), &here)].into_iter(), filter, &mut left).is_some();
+    fn filters_with_wildcards_are_compared_so_often_in_a_second_however_many_there_are() {
+        let many: Vec<String> = (0..1000).map(|number| format!("a/{number}")).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|topic| (&**topic, 1)).collect();
+        let mut topics = topics(Rates::new(), rates(&many));
+        let mut answered = |filter: &str, ms| {
+            let filters = std::iter::repeat_n(filter, 3000);
+            let answers = filters.filter(|it| topics.matching(HERE, at(ms), it).is_some());
+            answers.count()
+        };
+        let per_s = COMPARED_PER_S as usize / 1000;
+        assert_eq!(answered("+/1", 0), per_s, "two seconds, two levels");
+        assert_eq!(answered("+/+", 0), 0, "for all filters together");
+        assert_eq!(answered("a/1", 0), 3000, "it has no wildcard");
+        assert_eq!(answered("+/1", 500), per_s / 4);
         assert_eq!(
-            ["a/+", "+/1", "#", "a/1"].map(&mut known),
-            [true, false, false, true]
+            answered("a/+/x", 60_000),
+            2 * per_s / 3 + 1,
+            "the last is paid back"
         );
+        assert_eq!(answered("#", 60_000), 0);
     }
 
     #[test]

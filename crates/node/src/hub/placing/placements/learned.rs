@@ -18,7 +18,7 @@ use std::{
 
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
-use thicket_session::{time::Instant, topic::TopicFilter};
+use thicket_session::time::Instant;
 
 use super::{Known, LEASE};
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     hub::{
         context::Context,
         control::{END, Follows, LEARNING},
-        placing::{Placing, topics::candidates},
+        placing::Placing,
     },
     messages::ClientHabits,
     scope::client_id_of,
@@ -110,7 +110,9 @@ impl Placing {
         if self.placed_at(now, name).is_some() {
             return;
         }
-        let subscribe = self.topics_of(cx, &habits.filters);
+        let Some(subscribe) = self.topics_of(cx, now, &habits.filters) else {
+            return;
+        };
         let before = self.learned(now, name);
         let publish = published(habits, before.map(|known| &known.placement.sessions[0]));
         if publish.is_empty() && subscribe.is_empty() {
@@ -132,8 +134,8 @@ impl Placing {
         self.send_learned(cx, now, placement, 0);
     }
 
-    /// What a client subscribes to, by topic.
-    fn topics_of(&mut self, cx: &Context, filters: &[Arc<str>]) -> Topics {
+    /// What a client subscribes to, by topic; `None`: it cannot be found out now, and what was learned before stays.
+    fn topics_of(&mut self, cx: &Context, now: Now, filters: &[Arc<str>]) -> Option<Topics> {
         let mut topics = BTreeMap::new();
         for filter in filters {
             if topics.len() >= TOPICS {
@@ -155,32 +157,26 @@ impl Placing {
                 if learning.wild.len() >= WILD {
                     continue;
                 }
-                let matches = self.matches_of(cx, filter);
+                let matches = self.matches_of(cx, now, filter)?;
                 let learning = &mut self.placements.learning;
                 learning.wild.insert(Arc::clone(filter), matches);
             }
             topics.extend(self.placements.learning.wild[filter].iter().cloned());
         }
-        topics.into_iter().take(TOPICS).collect()
+        Some(topics.into_iter().take(TOPICS).collect())
     }
 
     /// The heaviest topics that a filter matches.
-    fn matches_of(&self, cx: &Context, filter: &str) -> Topics {
-        let Ok(parsed) = TopicFilter::new(filter) else {
-            return Vec::new();
-        };
+    fn matches_of(&mut self, cx: &Context, now: Now, filter: &str) -> Option<Topics> {
         let mut all: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
-        for (_, rates) in self.rates_by_node(cx) {
-            for (topic, rate) in candidates(rates, filter).filter(|it| parsed.matches(it.0)) {
-                *all.entry(topic).or_default() += rate;
-            }
+        for (_, topic, rate) in self.topics.matching(cx.own(), now.instant, filter)? {
+            *all.entry(topic).or_default() += rate;
         }
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(_, rate)| std::cmp::Reverse(*rate));
         let heaviest = all.into_iter().take(MATCHES);
-        heaviest
-            .map(|(topic, rate)| (topic.to_string(), rate as f64 / 1000.0))
-            .collect()
+        let heaviest = heaviest.map(|(topic, rate)| (topic.to_string(), rate as f64 / 1000.0));
+        Some(heaviest.collect())
     }
 
     fn learned(&self, now: Now, name: &str) -> Option<&Known> {

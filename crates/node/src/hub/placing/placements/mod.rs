@@ -32,7 +32,7 @@ use thicket_session::time::Instant;
 
 pub(in crate::hub) use self::learned::Learned;
 use self::learned::Learning;
-use super::{Placing, topics::published};
+use super::Placing;
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
@@ -55,8 +55,6 @@ const PENDING: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long costs of messages between nodes are used: round trips change.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
-/// Of filters with wildcards with topics, for one request: a few milliseconds.
-const COMPARISONS: usize = 262_144;
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// The key of the rendezvous hash that draws the placer.
@@ -130,7 +128,7 @@ impl Placing {
         number: u64,
         request: PlacementRequest,
     ) {
-        let asked = self.with_known_rates(cx, request);
+        let asked = self.with_known_rates(cx, now, request);
         self.order_placement(cx, now, Asker::Caller(number), PlacementOrder::Place(asked));
     }
 
@@ -143,7 +141,7 @@ impl Placing {
         claim: Claim,
         request: &PlacementRequest,
     ) {
-        let asked = self.with_known_rates(cx, request.clone());
+        let asked = self.with_known_rates(cx, now, request.clone());
         self.order_placement(
             cx,
             now,
@@ -239,7 +237,7 @@ impl Placing {
     }
 
     /// The rates that this node has are added to the request: the placer need not have more than others do.
-    fn with_known_rates(&self, cx: &Context, request: PlacementRequest) -> Asked {
+    fn with_known_rates(&mut self, cx: &Context, now: Now, request: PlacementRequest) -> Asked {
         let PlacementRequest {
             client_id,
             publish,
@@ -252,12 +250,13 @@ impl Placing {
             let rate = given(&name);
             (name, rate)
         });
-        let mut comparisons = COMPARISONS;
         let subscribe = subscribe.into_iter().map(|filter| {
-            let known = published(self.rates_by_node(cx), &filter, &mut comparisons);
+            let known = self.topics.published(cx.own(), now.instant, &filter);
+            let most = known.iter().map(|(node, millis)| (*millis, node.0)).max();
+            let measured = || most.map(|_| known.values().sum::<u64>() as f64 / 1000.0);
             Wanted {
-                rate: given(&filter).or(known.map(|(_, millis)| millis as f64 / 1000.0)),
-                best: known.map(|(node, _)| node.0),
+                rate: given(&filter).or_else(measured),
+                best: most.map(|(_, node)| node),
                 filter,
             }
         });

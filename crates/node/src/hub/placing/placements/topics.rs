@@ -1,14 +1,10 @@
 //! Better nodes by topic, for clients that follow them.
 
 use thicket_overlay::NodeId;
-use thicket_session::topic::TopicFilter;
 
 use crate::{
     Now, WorkerId,
-    hub::{
-        context::Context,
-        placing::{Placing, topics::candidates},
-    },
+    hub::{context::Context, placing::Placing},
     messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
@@ -30,10 +26,10 @@ impl Placing {
     }
 
     /// The client's placement decides; else where the topic is published, or subscribed to, if that is not far from here.
-    fn better_node(&self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
+    fn better_node(&mut self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {
-            PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, filter),
+            PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, now, filter),
             PlaceQuestion::Topic { node, .. } => cx.overlay.node_of(*node),
         });
         let is_near = |node: &NodeId| self.sites.message_cost(cx, cx.own(), *node) <= 1.0;
@@ -43,24 +39,11 @@ impl Placing {
     }
 
     /// The node where far more of what a filter matches is published than here.
-    fn most_published_at(&self, cx: &Context, filter: &str) -> Option<NodeId> {
-        let parsed = TopicFilter::new(filter).ok()?;
-        let is_wild = filter.contains(['+', '#']);
-        let (mut here, mut best) = (0, None);
-        for (node, rates) in self.rates_by_node(cx) {
-            let rate: u64 = if is_wild {
-                let matching = candidates(rates, filter).filter(|it| parsed.matches(it.0));
-                matching.map(|(_, rate)| rate).sum()
-            } else {
-                rates.get(filter).copied().unwrap_or(0)
-            };
-            if node == cx.own() {
-                here = rate;
-            } else {
-                best = best.max(Some((rate, node)));
-            }
-        }
+    fn most_published_at(&mut self, cx: &Context, now: Now, filter: &str) -> Option<NodeId> {
+        let mut by_node = self.topics.published(cx.own(), now.instant, filter);
+        let here = by_node.remove(&cx.own()).unwrap_or(0);
+        let best = by_node.into_iter().map(|(node, rate)| (rate, node)).max();
         let (rate, node) = best?;
-        (rate > 0 && rate >= here * BETTER).then_some(node)
+        (rate >= here * BETTER).then_some(node)
     }
 }
