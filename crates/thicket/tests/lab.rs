@@ -199,16 +199,15 @@ fn an_acknowledgement_takes_as_long_as_the_way_to_the_backup_and_back() {
     let fastest = figure(&results, "acknowledgement_p50_ms")[0];
     assert!(fastest > 3.0, "{:?}", results.runs[0].metrics);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        !results.runs[0].valid || table.contains("ACK P99"),
-        "{table}"
-    );
+    // A run that the machine disturbed is in no table and no figure.
+    let is_valid = results.runs[0].valid;
+    assert!(!is_valid || table.contains("ACK P99"), "{table}");
     let out = folder.path().join("out");
     let kept =
         std::fs::read_to_string(out.join("samples/mesh-c0-r1.acknowledgements.csv")).unwrap();
     assert_eq!(kept.lines().count(), 41);
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("Time until a publisher has PUBACK or PUBCOMP"));
+    assert!(!is_valid || page.contains("Time until a publisher has PUBACK or PUBCOMP"));
 }
 
 #[test]
