@@ -54,8 +54,7 @@ impl Topics {
         now: Instant,
         filter: &str,
     ) -> Option<Vec<Match<'_>>> {
-        let others = self.others.iter().map(|(node, rates)| (*node, rates));
-        let by_node = others.chain([(own, &self.announced)]);
+        let by_node = by_node(own, &self.announced, &self.others);
         if !filter.contains(['+', '#']) {
             let found = by_node.filter_map(|(node, rates)| {
                 let (topic, rate) = rates.get_key_value(filter)?;
@@ -66,11 +65,12 @@ impl Topics {
         if self.comparisons.left(now, COMPARED_PER_S) <= 0 {
             return None;
         }
+        let levels = level_count(filter) as u64;
         let mut compared = 0;
         let mut found = Vec::new();
         for (node, rates) in by_node {
             for (topic, rate) in candidates(rates, filter) {
-                compared += level_count(filter) as u64;
+                compared += levels;
                 if matches(filter, topic) {
                     found.push((node, topic, rate));
                 }
@@ -183,9 +183,7 @@ impl Placing {
 
     /// The rates of each node as last sent, this one included.
     pub(super) fn rates_by_node(&self, cx: &Context) -> impl Iterator<Item = (NodeId, &Rates)> {
-        let own = (cx.own(), &self.topics.announced);
-        let others = self.topics.others.iter();
-        others.map(|(node, rates)| (*node, rates)).chain([own])
+        by_node(cx.own(), &self.topics.announced, &self.topics.others)
     }
 
     pub(super) fn topics_lose_node(&mut self, node: NodeId) {
@@ -210,6 +208,16 @@ impl Placing {
         });
         topics
     }
+}
+
+/// The rates of all nodes, from those of the `own` one and of the others.
+fn by_node<'a>(
+    own: NodeId,
+    announced: &'a Rates,
+    others: &'a BTreeMap<NodeId, Rates>,
+) -> impl Iterator<Item = (NodeId, &'a Rates)> {
+    let others = others.iter().map(|(node, rates)| (*node, rates));
+    others.chain([(own, announced)])
 }
 
 /// Those of `rates` that a filter with wildcards can match: their first levels are those of the filter before its first wildcard.
