@@ -12,7 +12,7 @@ use thicket_session::topic::{
 
 use super::Hub;
 use crate::{
-    Remembered, WorkerId,
+    Now, Remembered, WorkerId,
     messages::{Interest, InterestChange, Place, ToWorker, compare_share_key, search_near},
     work,
 };
@@ -387,13 +387,14 @@ impl Hub {
     /// The interests of another node have changed.
     pub(super) fn handle_interest_changed(
         &mut self,
+        now: Now,
         slot: NodeSlot,
         version: u64,
         changes: Vec<thicket_overlay::InterestChange>,
     ) {
         let place = Place::Node(slot);
         let mut announced = Vec::with_capacity(changes.len());
-        if self.hints_note_node(slot) {
+        if self.hints_note_node(now, slot, &changes) {
             // All its interests; what was kept of them from before is void.
             announced = self.wanted.send_again(slot, &BTreeMap::new());
         }

@@ -592,7 +592,7 @@ impl Hub {
                 slot,
                 version,
                 changes,
-            } => self.handle_interest_changed(slot, version, changes),
+            } => self.handle_interest_changed(now, slot, version, changes),
             Output::InterestSettled { .. } => self.settle_interests(),
             Output::Control {
                 from,
@@ -640,7 +640,7 @@ impl Hub {
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
         self.ownership.send_nodes(&mut self.cx);
-        self.hints_gain_node(slot, node);
+        self.hints_gain_node(now, slot, node);
         self.joined_since.get_or_insert(now.instant);
         self.offer_retained(slot);
         self.refusals_begin_again(node);

@@ -5,9 +5,11 @@
 //! | one of its sessions has no backup | | yes |
 //! | each has its backups | of one set of backups none has taken over | yes: they may not consider it down, and it may come back |
 //! | likewise | of each set one has taken over | no, and never will be: the sessions were promoted there |
+//! | whichever | another node that was down is back: this one is *expected* | yes, of all topics: sessions may have moved to it |
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use thicket_mqtt::Qos;
 use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::topic::{SubscriptionFilter, SubscriptionTree};
 
@@ -17,40 +19,71 @@ use crate::messages::Interest;
 /// Filters with the interest in them.
 pub(in super::super) type Entries = BTreeMap<SubscriptionFilter, Interest>;
 
+/// Which topics the filters of entries match.
+#[derive(Debug)]
+pub(super) struct Matching(SubscriptionTree<bool>);
+
+impl Matching {
+    pub fn new(slot: NodeSlot, entries: &Entries) -> Self {
+        let mut tree = SubscriptionTree::new(u64::from(slot.0));
+        for filter in entries.keys() {
+            *tree.entry(&filter.filter) = true;
+        }
+        Self(tree)
+    }
+
+    pub fn has(&self, topic: &str) -> bool {
+        let mut is_matched = false;
+        self.0.for_each_match(topic, |_| is_matched = true);
+        is_matched
+    }
+}
+
 /// A node that is down.
 #[derive(Debug)]
 pub(super) struct Absent {
     pub slot: NodeSlot,
     pub entries: Entries,
-    tree: SubscriptionTree<bool>,
+    topics: Matching,
     /// What it reported of its backups.
     covered: Option<Vec<Backups>>,
     taken_over: BTreeSet<NodeId>,
-    /// Messages for it are kept.
+    /// Messages for its own sessions are kept.
     pub is_active: bool,
+    /// Messages of all topics are kept, as it is about to be back with sessions that were at other nodes before.
+    pub is_expected: bool,
 }
 
 impl Absent {
     pub fn new(slot: NodeSlot, entries: Entries, covered: Option<Vec<Backups>>) -> Self {
-        let mut tree = SubscriptionTree::new(u64::from(slot.0));
-        for filter in entries.keys() {
-            *tree.entry(&filter.filter) = true;
-        }
         Self {
             slot,
+            topics: Matching::new(slot, &entries),
             entries,
-            tree,
             covered,
             taken_over: BTreeSet::new(),
             is_active: false,
+            is_expected: false,
+        }
+    }
+
+    /// A node none of whose own sessions messages are kept for.
+    pub fn without_sessions(slot: NodeSlot) -> Self {
+        Self::new(slot, Entries::new(), Some(Vec::new()))
+    }
+
+    /// The interests in the messages that are kept for it.
+    pub fn kept(&self) -> Entries {
+        match (self.is_expected, self.is_active) {
+            (true, _) => everything(),
+            (false, true) => self.entries.clone(),
+            (false, false) => Entries::new(),
         }
     }
 
     /// Whether a persistent session of the node subscribes to the topic.
     pub fn wants(&self, topic: &str) -> bool {
-        let mut is_wanted = false;
-        self.tree.for_each_match(topic, |_| is_wanted = true);
-        is_wanted
+        self.topics.has(topic)
     }
 
     /// Another node has taken over sessions of this one.
@@ -64,6 +97,17 @@ impl Absent {
         let covered = self.covered.as_ref();
         covered.is_some_and(|sets| sets.iter().all(has_one))
     }
+}
+
+/// All topics that do not start with `$`.
+fn everything() -> Entries {
+    let filter = SubscriptionFilter::parse("#").expect("a filter");
+    let interest = Interest {
+        qos: Qos::ExactlyOnce,
+        persistent: true,
+        weight: 0,
+    };
+    BTreeMap::from([(filter, interest)])
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use super::*;
 struct Plan {
     /// Nodes that are up.
     live: Vec<NodeSlot>,
-    /// Nodes that are down.
+    /// Nodes that are down and have sessions that subscribe to it.
     targets: Vec<NodeId>,
+    /// Nodes that are about to be back, perhaps with such sessions.
+    expected: Vec<NodeId>,
     /// Nodes that may or may not be down.
     limbo: Vec<NodeSlot>,
 }
@@ -37,7 +39,7 @@ impl Hub {
         if let Ok((record, _)) = Record::decode(record)
             && record.shared.is_empty()
         {
-            plan.targets = self.hints.recipients(record.topic);
+            (plan.targets, plan.expected) = self.hints.recipients(record.topic);
             let is_limbo =
                 |slot: &&NodeSlot| self.cx.overlay.is_down(**slot) && self.cx.up.contains_key(slot);
             plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
@@ -57,6 +59,7 @@ impl Hub {
         let Plan {
             live,
             targets,
+            expected,
             mut limbo,
         } = self.plan(entry, record, destinations);
         let refuses = self.cx.config.on_full == OnFull::Refuse;
@@ -84,21 +87,22 @@ impl Hub {
             Forwarded::Sent => true,
             Forwarded::Nobody => false,
         };
-        if unheld == 0 {
-            if !is_under_way && entry.number > 0 {
-                self.cx.outgoing.acknowledge(from, entry.number);
-            }
+        if unheld > 0 {
+            let waiting = Waiting {
+                is_under_way,
+                unheld,
+                is_refused: false,
+            };
+            let name = (u16::from(from.0), entry.number);
+            self.hints.waiting.insert(name, waiting);
+        } else if !is_under_way && entry.number > 0 {
+            self.cx.outgoing.acknowledge(from, entry.number);
+        }
+        if unheld == 0 && expected.is_empty() {
             return forwarded;
         }
-        let stream = StreamId(u16::from(from.0));
-        let waiting = Waiting {
-            is_under_way,
-            unheld,
-            is_refused: false,
-        };
-        self.hints.waiting.insert((stream.0, entry.number), waiting);
         let message = Abandoned {
-            stream,
+            stream: StreamId(u16::from(from.0)),
             number: entry.number,
             incarnation: self.cx.config.overlay.incarnation,
             at: now.instant,
@@ -108,13 +112,25 @@ impl Hub {
             self.hints.limbo.push(slot, message.clone());
         }
         self.hint(now, &targets, &message);
-        Forwarded::Sent
+        for node in expected {
+            let hint = self.hint_of(&message, Holder::Unsought);
+            self.add_hint(now, node, hint);
+        }
+        match unheld {
+            0 => forwarded,
+            _ => Forwarded::Sent,
+        }
     }
 
     fn hint(&mut self, now: Now, targets: &[NodeId], message: &Abandoned) {
-        if targets.is_empty() {
-            return;
+        for target in targets {
+            let hint = self.hint_of(message, Holder::Wanted);
+            self.add_hint(now, *target, hint);
         }
+    }
+
+    /// Without a serial, which each node's copy has of its own.
+    fn hint_of(&self, message: &Abandoned, holder: Holder) -> Hint {
         let expiry = Record::decode(&message.record).ok();
         let expiry = expiry.and_then(|(record, _)| record.expiry_left_ms);
         let origin = Origin {
@@ -122,18 +138,15 @@ impl Hub {
             incarnation: message.incarnation,
             stream: message.stream,
         };
-        let hint = Hint {
+        Hint {
             serial: 0,
             origin,
             number: message.number,
             record: Rc::from(&*message.record),
             since: message.at,
             expires_at: expiry.map(|ms| message.at + Duration::from_millis(ms)),
-            holder: Holder::Wanted,
-            is_awaited: true,
-        };
-        for target in targets {
-            self.add_hint(now, *target, hint.clone());
+            holder,
+            is_awaited: holder == Holder::Wanted,
         }
     }
 
@@ -144,7 +157,6 @@ impl Hub {
         }
         self.hints.last_serial += 1;
         hint.serial = self.hints.last_serial;
-        hint.holder = Holder::Wanted;
         let queue = self.hints.queues.entry(target).or_default();
         let is_first = queue.is_empty();
         queue.push(hint);
@@ -280,6 +292,7 @@ impl Hub {
             return;
         }
         self.forget_hints_for_unknown_nodes();
+        self.review_expected(now);
         if self.hints.sweep_at <= now.instant {
             thicket_session::reach!("time SWEEP");
             self.hints.sweep_at = now.instant + SWEEP;
@@ -469,7 +482,7 @@ impl Hub {
     }
 
     /// A node that was down has accepted what it was sent.
-    pub(super) fn handle_taken(&mut self, target: NodeId, upto: u64) {
+    pub(super) fn handle_taken(&mut self, now: Now, target: NodeId, upto: u64) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;
         };
@@ -477,6 +490,7 @@ impl Hub {
         let holders = queue.holders();
         let is_last = queue.has_delivered(u64::MAX);
         taken.iter().for_each(|hint| self.settle(hint, false));
+        self.follow_moves_from(now, &taken);
         self.send_done(target, holders, upto);
         if is_last && !taken.is_empty() {
             let fields = vec![("node", target.to_string())];

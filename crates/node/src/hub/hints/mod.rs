@@ -12,8 +12,12 @@
 //! | the node responsible for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
 //! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
 //!
-//! A session may have moved from that node meanwhile. If a backup of it is left there, the message reaches only the backup, which passes it on to the
-//! primary (`replication`).
+//! A session may have moved meanwhile. If a backup of it is left at the node, the message reaches the backup, which passes it on to the primary
+//! (`replication`). If it has moved to another node that was down as well, that node gets the message too:
+//!
+//! - A node that is back gets, of what is kept for others, what was accepted while it was down and what it subscribes to now.
+//! - When one is back, those that are still down are *expected* for as long as a link may take. What is published until then is kept for them, whatever
+//!   its topic, and so is what the first one has taken.
 //!
 //! A message keeps its identity (origin, stream and number there), so a node that has it already drops it. What is kept is kept in memory.
 
@@ -32,14 +36,15 @@ use std::{
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
-    Abandoned, InterestKey, InterestValue, NodeId, NodeSlot, StreamId, record::Record, rendezvous,
+    Abandoned, InterestChange, InterestKey, InterestValue, NodeId, NodeSlot, StreamId,
+    record::Record, rendezvous,
 };
 use thicket_session::time::Instant;
 
 #[cfg(test)]
 pub(super) use self::wire::KINDS as HINT_KINDS;
 use self::{
-    absent::{Absent, Entries},
+    absent::{Absent, Entries, Matching},
     queue::{Hint, HintQueue, Holder},
     wire::{Backups, Carried},
 };
@@ -111,6 +116,8 @@ pub(super) struct Hints {
     last_serial: u64,
     /// Serials between which each node was down last.
     outs: BTreeMap<NodeId, (u64, u64)>,
+    /// Until when those that are still down are expected, since one of them is back.
+    expected_until: Option<Instant>,
     dropped: u64,
     sweep_at: Instant,
     /// By worker: which nodes have backups of its sessions.
@@ -132,6 +139,7 @@ impl Hints {
             limbo: Limbo::default(),
             last_serial: 0,
             outs: BTreeMap::new(),
+            expected_until: None,
             dropped: 0,
             sweep_at: Instant::default(),
             workers: vec![Some(Vec::new()); usize::from(workers)],
@@ -155,11 +163,17 @@ impl Hints {
         }
     }
 
-    /// Nodes that are down, are kept for, and have subscriptions to the topic.
-    fn recipients(&self, topic: &str) -> Vec<NodeId> {
-        let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
-        let recipients = active.filter(|(_, absent)| absent.wants(topic));
-        recipients.map(|(node, _)| *node).collect()
+    /// Nodes that are down and have sessions that subscribe to the topic, and those that are expected and may have some.
+    fn recipients(&self, topic: &str) -> (Vec<NodeId>, Vec<NodeId>) {
+        let (mut wanting, mut expected) = (Vec::new(), Vec::new());
+        for (node, absent) in &self.absent {
+            if absent.is_active && absent.wants(topic) {
+                wanting.push(*node);
+            } else if absent.is_expected {
+                expected.push(*node);
+            }
+        }
+        (wanting, expected)
     }
 
     /// A node is up and has reported itself: no other node has its sessions.
@@ -242,7 +256,7 @@ impl Hub {
                 }
             }
             HintMessage::Hinted { hints } => self.handle_hinted(now, from, &hints),
-            HintMessage::Taken { upto } => self.handle_taken(from, upto),
+            HintMessage::Taken { upto } => self.handle_taken(now, from, upto),
         }
     }
 
@@ -297,19 +311,8 @@ impl Hub {
             return;
         };
         absent.take_over(by);
-        if let Some((from, upto)) = self.hints.outs.get(&by).copied()
-            && let Some(queue) = self.hints.queues.get(&node)
-        {
-            let missed = queue
-                .iter()
-                .filter(|it| from < it.serial && it.serial <= upto);
-            let missed: Vec<Hint> = missed.cloned().collect();
-            for hint in missed {
-                let is_awaited = false;
-                self.add_hint(now, by, Hint { is_awaited, ..hint });
-            }
-            self.open_hints(by);
-        }
+        self.keep_missed(now, by, |target, _| target == node);
+        self.open_hints(by);
         self.review_absent();
     }
 
@@ -327,7 +330,7 @@ impl Hub {
         let mark = hints.last_serial;
         hints.outs.insert(node, (mark, u64::MAX));
         let covered = hints.covered.remove(&node).flatten();
-        let entries = entries_of(persistent);
+        let entries = entries_of(persistent.iter().map(|(key, value)| (key, *value)));
         if !entries.is_empty() {
             let mut absent = Absent::new(slot, entries, covered);
             let early = self.hints.early.iter().filter(|(gone, _)| *gone == node);
@@ -350,7 +353,7 @@ impl Hub {
     }
 
     /// A node is up again, or for the first time.
-    pub(super) fn hints_gain_node(&mut self, slot: NodeSlot, node: NodeId) {
+    pub(super) fn hints_gain_node(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
         let hints = &mut self.hints;
         hints.covered.remove(&node);
         hints.forget_early(node);
@@ -358,7 +361,55 @@ impl Hub {
         hints.absent.remove(&node);
         hints.returning.insert(slot);
         hints.queues.values_mut().for_each(HintQueue::seek_holders);
+        if hints.outs.contains_key(&node) {
+            self.expect_others(now);
+        }
         self.send_covered(node);
+    }
+
+    /// A node is back. Others that are still down will be too if it was this node that was partitioned, and sessions may have moved to them: a session
+    /// that is not where it was is none of those that messages are kept for. So all messages are kept for them for the time that a link may take.
+    fn expect_others(&mut self, now: Now) {
+        let is_out = |(node, (_, upto)): (&NodeId, &(u64, u64))| {
+            (*upto == u64::MAX && self.cx.members.has(*node)).then_some(*node)
+        };
+        let out: Vec<NodeId> = self.hints.outs.iter().filter_map(is_out).collect();
+        for node in out {
+            if let Some(slot) = self.cx.overlay.slot_of(node)
+                && !self.cx.up.contains_key(&slot)
+            {
+                let new = || Absent::without_sessions(slot);
+                let absent = self.hints.absent.entry(node).or_insert_with(new);
+                absent.is_expected = true;
+                self.hints.expected_until =
+                    Some(now.instant + self.cx.config.overlay.timing.link_grace);
+                let changes = self.wanted.send_again(slot, &absent.kept());
+                self.send_places(&changes);
+            }
+        }
+    }
+
+    /// Nodes that are not back in time are not expected any more: of what was kept for them, only what their own sessions subscribe to stays.
+    fn review_expected(&mut self, now: Now) {
+        if self
+            .hints
+            .expected_until
+            .is_none_or(|until| now.instant < until)
+        {
+            return;
+        }
+        self.hints.expected_until = None;
+        let Hints { absent, queues, .. } = &mut self.hints;
+        let expected = absent.iter_mut().filter(|(_, it)| it.is_expected);
+        let mut changes = Vec::new();
+        for (node, absent) in expected {
+            absent.is_expected = false;
+            changes.extend(self.wanted.send_again(absent.slot, &absent.kept()));
+            if let Some(queue) = queues.get_mut(node) {
+                queue.forget_unsought();
+            }
+        }
+        self.review_absent_with(changes);
     }
 
     /// What a node was sent may be lost.
@@ -377,16 +428,92 @@ impl Hub {
     }
 
     /// A node announces its interests. True: for the first time since it is up; its sessions are there, and receive what was kept.
-    pub(super) fn hints_note_node(&mut self, slot: NodeSlot) -> bool {
+    pub(super) fn hints_note_node(
+        &mut self,
+        now: Now,
+        slot: NodeSlot,
+        announced: &[InterestChange],
+    ) -> bool {
         let is_first = self.hints.returning.remove(&slot);
         if is_first && let Some(node) = self.cx.up.get(&slot).copied() {
             let mark = self.hints.last_serial;
             if let Some((_, upto)) = self.hints.outs.get_mut(&node) {
                 *upto = mark;
             }
+            self.follow_moves_to(now, (slot, node), announced);
             self.open_hints(node);
         }
         is_first
+    }
+
+    /// A node is back. Sessions of other nodes that were down too may have moved to it: of what is kept for those, it gets what it subscribes to now.
+    fn follow_moves_to(
+        &mut self,
+        now: Now,
+        (slot, node): (NodeSlot, NodeId),
+        announced: &[InterestChange],
+    ) {
+        if self.hints.queues.keys().all(|target| *target == node) {
+            return;
+        }
+        let interests = announced.iter();
+        let interests = interests.filter_map(|change| Some((&change.key, change.value?)));
+        let entries = entries_of(interests.filter(|(_, value)| value.persistent));
+        let subscribed = Matching::new(slot, &entries);
+        let queue = self.hints.queues.get(&node);
+        let own: BTreeSet<_> = queue
+            .into_iter()
+            .flat_map(HintQueue::iter)
+            .map(Hint::name)
+            .collect();
+        self.keep_missed(now, node, |_, hint| {
+            !own.contains(&hint.name()) && hint.topic().is_some_and(|it| subscribed.has(it))
+        });
+    }
+
+    /// A node has what was kept for it. Its sessions may have moved to a node that is expected: then that gets it too.
+    fn follow_moves_from(&mut self, now: Now, taken: &[Hint]) {
+        let expected = self.hints.absent.iter().filter(|(_, it)| it.is_expected);
+        let mut moved = Vec::new();
+        for (node, absent) in expected {
+            let since = self.hints.outs.get(node).map_or(0, |(from, _)| *from);
+            let is_kept =
+                |hint: &Hint| absent.is_active && hint.topic().is_some_and(|it| absent.wants(it));
+            let missed = taken.iter().filter(|it| it.serial > since && !is_kept(it));
+            moved.extend(missed.map(|hint| (*node, hint.clone())));
+        }
+        for (node, hint) in moved {
+            self.keep_for(now, node, hint, Holder::Unsought);
+        }
+    }
+
+    /// Keeps for a node what was kept for others while it was down, if `is_wanted` says so of the other node and the message.
+    fn keep_missed(&mut self, now: Now, node: NodeId, is_wanted: impl Fn(NodeId, &Hint) -> bool) {
+        let Some((from, upto)) = self.hints.outs.get(&node).copied() else {
+            return;
+        };
+        let others = self.hints.queues.iter().filter(|(of, _)| **of != node);
+        let missed = others.flat_map(|(of, queue)| queue.iter().map(|hint| (*of, hint)));
+        let missed = missed
+            .filter(|(of, hint)| from < hint.serial && hint.serial <= upto && is_wanted(*of, hint));
+        let mut missed: Vec<Hint> = missed.map(|(_, hint)| hint.clone()).collect();
+        missed.sort_by_key(|hint| hint.serial);
+        let mut names = BTreeSet::new();
+        for hint in missed {
+            if names.insert(hint.name()) {
+                self.keep_for(now, node, hint, Holder::Wanted);
+            }
+        }
+    }
+
+    /// Keeps for a second node what was kept for another one. Its publisher does not wait for that.
+    fn keep_for(&mut self, now: Now, node: NodeId, hint: Hint, holder: Holder) {
+        let kept = Hint {
+            is_awaited: false,
+            holder,
+            ..hint
+        };
+        self.add_hint(now, node, kept);
     }
 
     fn open_hints(&mut self, node: NodeId) {
@@ -411,12 +538,10 @@ impl Hub {
             let is_active = !absent.is_taken_over();
             if is_active != absent.is_active {
                 absent.is_active = is_active;
-                let none = Entries::new();
-                let keep = if is_active { &absent.entries } else { &none };
-                changes.extend(self.wanted.send_again(absent.slot, keep));
+                changes.extend(self.wanted.send_again(absent.slot, &absent.kept()));
                 begun.extend(is_active.then_some(*node));
             }
-            over.extend((!is_active).then_some(*node));
+            over.extend((!is_active && !absent.is_expected).then_some(*node));
         }
         for node in over {
             self.hints.absent.remove(&node);
@@ -428,10 +553,9 @@ impl Hub {
 }
 
 /// Of the interests of a node's persistent sessions those at QoS 1 and 2. Shared subscriptions have other members, or had.
-fn entries_of(persistent: &[(InterestKey, InterestValue)]) -> Entries {
-    let kept = persistent.iter();
-    let kept = kept.filter(|(_, value)| value.qos > Qos::AtMostOnce);
-    kept.filter_map(|(key, value)| super::interests::entry_of(key, *value))
+fn entries_of<'a>(persistent: impl Iterator<Item = (&'a InterestKey, InterestValue)>) -> Entries {
+    let kept = persistent.filter(|(_, value)| value.qos > Qos::AtMostOnce);
+    kept.filter_map(|(key, value)| super::interests::entry_of(key, value))
         .filter(|(filter, _)| !filter.is_shared())
         .collect()
 }

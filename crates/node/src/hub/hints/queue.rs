@@ -5,7 +5,10 @@ use std::{
     rc::Rc,
 };
 
-use thicket_overlay::{NodeId, record::age_expiry};
+use thicket_overlay::{
+    NodeId,
+    record::{Record, age_expiry},
+};
 use thicket_session::time::Instant;
 
 use crate::messages::Origin;
@@ -24,6 +27,8 @@ pub(super) enum Holder {
     Held(NodeId),
     /// There is no other node, or it is over the limit there.
     Alone,
+    /// On this node only: nobody knows whether the node that is down wants it.
+    Unsought,
 }
 
 /// A message for a node that is down.
@@ -47,6 +52,16 @@ impl Hint {
     /// What it counts towards the limits.
     pub fn cost(&self) -> u64 {
         self.record.len() as u64 + OVERHEAD
+    }
+
+    /// The identity of the message.
+    pub const fn name(&self) -> (Origin, u64) {
+        (self.origin, self.number)
+    }
+
+    pub fn topic(&self) -> Option<&str> {
+        let record = Record::decode(&self.record).ok();
+        record.map(|(record, _)| record.topic)
     }
 
     pub fn is_expired(&self, now: Instant) -> bool {
@@ -265,6 +280,16 @@ impl HintQueue {
     /// The last serial of those that wait for the node.
     pub fn last(&self) -> u64 {
         self.own.back().map_or(0, |hint| hint.serial)
+    }
+
+    /// The node was expected and is not back.
+    pub fn forget_unsought(&mut self) {
+        let bytes = &mut self.bytes;
+        self.own.retain(|hint| {
+            let stays = hint.holder != Holder::Unsought;
+            *bytes -= if stays { 0 } else { hint.cost() };
+            stays
+        });
     }
 
     /// Removes one that is refused to its publisher.

@@ -237,6 +237,55 @@ fn what_a_node_that_stood_still_publishes_first_reaches_a_session_that_has_moved
     }
 }
 
+/// The session moves among the nodes out of reach while messages are kept for the node that had it.
+#[test]
+fn what_is_kept_for_a_session_follows_it_to_the_node_to_which_it_has_moved() {
+    for path in [&[3][..], &[3, 4], &[4, 3]] {
+        for order in [[1, 2, 3, 4], [4, 3, 2, 1]] {
+            for wait in [0, 1_000] {
+                play(
+                    5,
+                    |_| {},
+                    |world, parting| {
+                        subscribe_at_one(world);
+                        let publisher =
+                            client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
+                        for other in order {
+                            world.net.part(0, other, parting);
+                        }
+                        world.run_for(3_000);
+                        for node in path {
+                            let away = client_at(
+                                world,
+                                *node,
+                                resuming(V5, "away", 1000),
+                                "CONNACK present",
+                            );
+                            world.hang_up(away);
+                            world.run_for(3_000);
+                        }
+                        publish_both(world, publisher);
+                        let [first, others @ ..] = order;
+                        world.net.heal(0, first);
+                        world.run_for(wait);
+                        // It has a node back that has not the session any more.
+                        world.publish(publisher, "a/3", "between", 1, 3);
+                        for other in others {
+                            world.net.heal(0, other);
+                            world.run_for(wait);
+                        }
+                        world.run_for(8_000);
+                        world.expect(publisher, &["PUBACK 3"]);
+                        assert_eq!(hints(world, 0).messages, 0, "seed {}", world.net.seed);
+                        let expected = [BOTH[0], BOTH[1], BOTH[2], ("between", 1)];
+                        expect_at(world, path[path.len() - 1], &expected);
+                    },
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn when_all_who_have_a_session_die_what_is_published_meanwhile_comes_to_the_one_that_is_back() {
     play(
