@@ -2,7 +2,11 @@
 //! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can tell that the
 //! primary should have them.
 //!
-//! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more.
+//! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more. The message may also be
+//! on its way to the primary, if a node or a link was slow. So the primary does not deliver it before all that others had sent has arrived
+//! (`worker/barriers`), and not at all if that brought it.
+
+use std::collections::BTreeSet;
 
 use thicket_overlay::{
     Incarnation, NodeId, StreamId,
@@ -10,17 +14,19 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::backup::Sources;
+use super::{backup::Sources, primary::Primaries};
 use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
         context::Context,
         state::{
+            barriers::Behind,
             outgoing::Outgoing,
             records::{message_id, publish_of},
             replica::{backup::SourceKey, replica_set::StoredAs},
             seen::publication_id,
+            sessions::SessionKey,
         },
     },
 };
@@ -71,16 +77,38 @@ impl Sources {
     }
 }
 
-/// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
-pub(super) fn handle_reached_backup(
+impl Primaries {
+    /// Messages that backups received and this worker did not mention may still be on their way here, with later ones in front of them: they wait until
+    /// all that the others had sent has arrived. Once a round.
+    pub fn await_reached(&mut self, cx: &mut Context) {
+        if !self.reached.is_empty() {
+            let reached = std::mem::take(&mut self.reached);
+            cx.begin_barrier(Behind::Reached(reached));
+        }
+    }
+}
+
+/// Backups of sessions here received these messages. Each is the session's unless it arrived here too, or where the session was before.
+pub(in super::super) fn deliver_reached(
     cx: &mut Context,
     now: Now,
-    index: u8,
-    reached: &ReachedBackup,
+    messages: &[(u8, ReachedBackup)],
 ) {
-    let is_it = |stored: &StoredAs| stored.number == reached.session && stored.backups.has(index);
-    let found = cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
-    let Some((key, session)) = found else {
+    let numbers: BTreeSet<u64> = messages.iter().map(|(_, it)| it.session).collect();
+    let named = cx.sessions.iter();
+    let named = named.filter(|(_, it)| numbers.contains(&it.stored.number));
+    let named: Vec<(SessionKey, StoredAs)> = named.map(|(key, it)| (key, it.stored)).collect();
+    for (index, reached) in messages {
+        let is_it =
+            |stored: &StoredAs| stored.number == reached.session && stored.backups.has(*index);
+        if let Some((key, _)) = named.iter().find(|(_, stored)| is_it(stored)) {
+            deliver_one(cx, now, *key, reached);
+        }
+    }
+}
+
+fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, reached: &ReachedBackup) {
+    let Some(session) = cx.sessions.get(key) else {
         return;
     };
     let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {

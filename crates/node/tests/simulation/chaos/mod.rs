@@ -33,21 +33,6 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs in which what is not promised yet happens, by the name of the test, as docs/design/limits.md says. Played with `SEED` only.
-const KNOWN: [(&str, RoutingMode, u64); 2] = [
-    // A message comes after later ones, which a backup sent on.
-    (
-        "clients_that_move_while_nodes_stand_still_lose_nothing",
-        RoutingMode::Topic,
-        45,
-    ),
-    (
-        "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
-        RoutingMode::Topic,
-        65,
-    ),
-];
-
 /// How many runs of a plan may fail before no more are played.
 const ENOUGH_FAILED: usize = 20;
 
@@ -71,8 +56,7 @@ fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
             .iter()
             .flat_map(|(mode, seeds)| seeds.iter().map(|seed| (*mode, *seed)));
         let others = (first..first + count).map(|seed| (mode_of(plan, seed), seed));
-        let is_known = |run: &(RoutingMode, u64)| KNOWN.contains(&(name, run.0, run.1));
-        again.chain(others.filter(|run| !is_known(run))).collect()
+        again.chain(others).collect()
     };
     play_runs(name, plan, runs);
 }
@@ -392,6 +376,7 @@ fn clients_that_move_while_nodes_stand_still_lose_nothing() {
             (RoutingMode::Mesh, &[9232]),
             (RoutingMode::Tree, &[474, 200_110]),
             (RoutingMode::Flood, &[11]),
+            (RoutingMode::Topic, &[45]),
         ],
     );
 }
@@ -401,7 +386,12 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
     play(
         "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY_ROAMING,
-        &[(RoutingMode::Mesh, &[9140]), (RoutingMode::Tree, &[54])],
+        &[
+            (RoutingMode::Mesh, &[9140]),
+            (RoutingMode::Tree, &[54]),
+            (RoutingMode::Topic, &[65]),
+            (RoutingMode::Flood, &[2091]),
+        ],
     );
 }
 
@@ -658,7 +648,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
         &[
             (RoutingMode::Tree, &[230, 100_122]),
             (RoutingMode::Mesh, &[204]),
-            (RoutingMode::Flood, &[100_231]),
+            (RoutingMode::Flood, &[243, 100_231]),
         ],
     );
 }
@@ -689,7 +679,7 @@ fn with_a_majority_faults_that_overlap_lose_nothing() {
         Plan::OVERLAPPING_MAJORITY,
         &[
             (RoutingMode::Mesh, &[220, 240]),
-            (RoutingMode::Flood, &[319]),
+            (RoutingMode::Flood, &[319, 100_259]),
         ],
     );
 }
@@ -700,8 +690,8 @@ fn nodes_that_are_drained_while_others_stand_still_lose_nothing() {
         "nodes_that_are_drained_while_others_stand_still_lose_nothing",
         Plan::DRAINED,
         &[
-            (RoutingMode::Mesh, &[228]),
-            (RoutingMode::Topic, &[169, 297]),
+            (RoutingMode::Mesh, &[88, 228]),
+            (RoutingMode::Topic, &[169, 181, 297]),
         ],
     );
 }
@@ -711,7 +701,11 @@ fn with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing(
     play(
         "with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing",
         Plan::DRAINED_MAJORITY,
-        &[(RoutingMode::Topic, &[229]), (RoutingMode::Flood, &[7])],
+        &[
+            (RoutingMode::Topic, &[229]),
+            (RoutingMode::Flood, &[7]),
+            (RoutingMode::Tree, &[138]),
+        ],
     );
 }
 
