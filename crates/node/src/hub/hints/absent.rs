@@ -86,6 +86,11 @@ impl Absent {
         self.topics.has(topic)
     }
 
+    /// The node is back: the topics of what is kept for its own sessions; `None`: nothing is.
+    pub fn into_kept_topics(self) -> Option<Matching> {
+        self.is_active.then_some(self.topics)
+    }
+
     /// Another node has taken over sessions of this one.
     pub fn take_over(&mut self, by: NodeId) {
         self.taken_over.insert(by);

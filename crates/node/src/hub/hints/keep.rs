@@ -151,7 +151,13 @@ impl Hub {
     }
 
     pub(super) fn add_hint(&mut self, now: Now, target: NodeId, mut hint: Hint) {
-        if !self.has_handoff_capacity(now, target, hint.record.len() as u64) {
+        let is_sought = hint.holder != Holder::Unsought;
+        let maximum = self.cx.config.hint_bytes;
+        let len = hint.record.len() as u64;
+        if !is_sought && !self.hints.has_capacity(target, len, maximum) {
+            return;
+        }
+        if !self.has_handoff_capacity(now, target, len) {
             self.hints.dropped += 1;
             return self.settle(&hint, self.cx.config.on_full == OnFull::Refuse);
         }
@@ -160,25 +166,23 @@ impl Hub {
         let queue = self.hints.queues.entry(target).or_default();
         let is_first = queue.is_empty();
         queue.push(hint);
-        if is_first {
+        if is_first && is_sought {
             let fields = vec![("node", target.to_string())];
             let message = "messages are kept for the sessions of a node that is down";
             self.cx.event(EventLevel::Info, message, fields);
         }
     }
 
-    /// Whether a record is within the limit. What has expired is removed first.
+    /// Whether a record is within the limit. What has expired is removed first, and what the node may not want.
     fn has_handoff_capacity(&mut self, now: Now, target: NodeId, len: u64) -> bool {
         let maximum = self.cx.config.hint_bytes;
-        let has_capacity = |hub: &Self| {
-            let queue = hub.hints.queues.get(&target);
-            let bytes = queue.map_or(0, HintQueue::bytes);
-            bytes + len <= maximum && hub.hints.bytes() + len <= maximum.saturating_mul(NODES)
-        };
-        let mut is_there = has_capacity(self);
+        let mut is_there = self.hints.has_capacity(target, len, maximum);
         if !is_there {
             self.expire_hints(now);
-            is_there = has_capacity(self);
+            if let Some(queue) = self.hints.queues.get_mut(&target) {
+                queue.forget_unsought();
+            }
+            is_there = self.hints.has_capacity(target, len, maximum);
         }
         let queue = self.hints.queues.entry(target).or_default();
         let is_new = !is_there && !queue.is_overrun;

@@ -107,8 +107,8 @@ pub(super) struct Hints {
     absent: BTreeMap<NodeId, Absent>,
     /// Nodes that others took over before this one noticed that they are down.
     early: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that are back and have not announced their interests yet.
-    returning: BTreeSet<NodeSlot>,
+    /// Nodes that are back and have not announced their interests yet; what was kept for their own sessions, if anything was.
+    returning: BTreeMap<NodeSlot, Option<Matching>>,
     queues: BTreeMap<NodeId, HintQueue>,
     /// By stream and number.
     waiting: BTreeMap<(u16, u64), Waiting>,
@@ -133,7 +133,7 @@ impl Hints {
             covered: BTreeMap::new(),
             absent: BTreeMap::new(),
             early: BTreeSet::new(),
-            returning: BTreeSet::new(),
+            returning: BTreeMap::new(),
             queues: BTreeMap::new(),
             waiting: BTreeMap::new(),
             limbo: Limbo::default(),
@@ -150,6 +150,13 @@ impl Hints {
 
     fn bytes(&self) -> u64 {
         self.queues.values().map(HintQueue::bytes).sum()
+    }
+
+    /// Whether a record of so many bytes for a node is within the limit `maximum` of a node, and that of all.
+    fn has_capacity(&self, target: NodeId, len: u64, maximum: u64) -> bool {
+        let queue = self.queues.get(&target);
+        let bytes = queue.map_or(0, HintQueue::bytes);
+        bytes + len <= maximum && self.bytes() + len <= maximum.saturating_mul(NODES)
     }
 
     /// What is kept for one node, or for all.
@@ -358,8 +365,9 @@ impl Hub {
         hints.covered.remove(&node);
         hints.forget_early(node);
         hints.took_over.remove(&node);
-        hints.absent.remove(&node);
-        hints.returning.insert(slot);
+        let absent = hints.absent.remove(&node);
+        let kept = absent.and_then(Absent::into_kept_topics);
+        hints.returning.insert(slot, kept);
         hints.queues.values_mut().for_each(HintQueue::seek_holders);
         if hints.outs.contains_key(&node) {
             self.expect_others(now);
@@ -434,23 +442,27 @@ impl Hub {
         slot: NodeSlot,
         announced: &[InterestChange],
     ) -> bool {
-        let is_first = self.hints.returning.remove(&slot);
-        if is_first && let Some(node) = self.cx.up.get(&slot).copied() {
+        let Some(kept) = self.hints.returning.remove(&slot) else {
+            return false;
+        };
+        if let Some(node) = self.cx.up.get(&slot).copied() {
             let mark = self.hints.last_serial;
             if let Some((_, upto)) = self.hints.outs.get_mut(&node) {
                 *upto = mark;
             }
-            self.follow_moves_to(now, (slot, node), announced);
+            self.follow_moves_to(now, (slot, node), kept.as_ref(), announced);
             self.open_hints(node);
         }
-        is_first
+        true
     }
 
     /// A node is back. Sessions of other nodes that were down too may have moved to it: of what is kept for those, it gets what it subscribes to now.
+    /// `kept`: the topics of which it gets everything anyway.
     fn follow_moves_to(
         &mut self,
         now: Now,
         (slot, node): (NodeSlot, NodeId),
+        kept: Option<&Matching>,
         announced: &[InterestChange],
     ) {
         if self.hints.queues.keys().all(|target| *target == node) {
@@ -460,14 +472,10 @@ impl Hub {
         let interests = interests.filter_map(|change| Some((&change.key, change.value?)));
         let entries = entries_of(interests.filter(|(_, value)| value.persistent));
         let subscribed = Matching::new(slot, &entries);
-        let queue = self.hints.queues.get(&node);
-        let own: BTreeSet<_> = queue
-            .into_iter()
-            .flat_map(HintQueue::iter)
-            .map(Hint::name)
-            .collect();
         self.keep_missed(now, node, |_, hint| {
-            !own.contains(&hint.name()) && hint.topic().is_some_and(|it| subscribed.has(it))
+            let is_missed =
+                |topic| subscribed.has(topic) && !kept.is_some_and(|kept| kept.has(topic));
+            hint.topic().is_some_and(is_missed)
         });
     }
 
@@ -497,12 +505,12 @@ impl Hub {
         let missed = missed
             .filter(|(of, hint)| from < hint.serial && hint.serial <= upto && is_wanted(*of, hint));
         let mut missed: Vec<Hint> = missed.map(|(_, hint)| hint.clone()).collect();
+        // The same message may be kept for several nodes.
+        missed.sort_by_key(|hint| (hint.name(), hint.serial));
+        missed.dedup_by_key(|hint| hint.name());
         missed.sort_by_key(|hint| hint.serial);
-        let mut names = BTreeSet::new();
         for hint in missed {
-            if names.insert(hint.name()) {
-                self.keep_for(now, node, hint, Holder::Wanted);
-            }
+            self.keep_for(now, node, hint, Holder::Wanted);
         }
     }
 
@@ -519,7 +527,7 @@ impl Hub {
     fn open_hints(&mut self, node: NodeId) {
         let slot = self.cx.overlay.slot_of(node);
         let is_there = slot.is_some_and(|slot| {
-            self.cx.up.contains_key(&slot) && !self.hints.returning.contains(&slot)
+            self.cx.up.contains_key(&slot) && !self.hints.returning.contains_key(&slot)
         });
         if let Some(queue) = self.hints.queues.get_mut(&node).filter(|_| is_there) {
             queue.open();

@@ -53,5 +53,4 @@ pub(super) use self::{
     },
     orphans::report_taken_over,
     primary::{Primaries, hold_input, wait_for_backups},
-    reached::deliver_reached,
 };
