@@ -171,72 +171,39 @@ pub struct Settings {
     pub partition: Option<PartitionChoice>,
     /// Whether clients of MQTT 5.0 are sent to other nodes, by their load or, where that is known, by their topics; the same on all nodes
     /// [default: off]
-    #[arg(
-        long,
-        env = "THICKET_REDIRECT",
-        value_name = "WHETHER",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REDIRECT", value_name = "WHETHER")]
+    #[arg(help_heading = "Redirection")]
     pub redirect: Option<RedirectChoice>,
     /// What of a node's load counts [default: combined]
-    #[arg(
-        long,
-        env = "THICKET_REDIRECT_POLICY",
-        value_name = "POLICY",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REDIRECT_POLICY", value_name = "POLICY")]
+    #[arg(help_heading = "Redirection")]
     pub redirect_policy: Option<RedirectPolicyChoice>,
     /// With --redirect topics: CONNECTs of a client before MQTT 5.0 that are refused, one after the other, where its topics are not, so that its
     /// load balancer picks another node; 0 to 64, 0: none [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_REDIRECT_REFUSALS",
-        value_name = "COUNT",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REDIRECT_REFUSALS", value_name = "COUNT")]
+    #[arg(help_heading = "Redirection")]
     pub redirect_refusals: Option<u32>,
     /// Clients redirected a second at most [default: 500]
-    #[arg(
-        long,
-        env = "THICKET_REDIRECT_PER_S",
-        value_name = "COUNT",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REDIRECT_PER_S", value_name = "COUNT")]
+    #[arg(help_heading = "Redirection")]
     pub redirect_per_s: Option<u32>,
     /// Nodes that a Server Reference names, 1 to 8: more than one is a list, which not every client library reads [default: 1]
-    #[arg(
-        long,
-        env = "THICKET_REDIRECT_REFERENCES",
-        value_name = "COUNT",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REDIRECT_REFERENCES", value_name = "COUNT")]
+    #[arg(help_heading = "Redirection")]
     pub redirect_references: Option<u32>,
     /// Whether connected clients of MQTT 5.0 are moved to nodes with more capacity and where their topics are: not at all, only planned,
     /// or moved; the same on all nodes [default: suggest]
-    #[arg(
-        long,
-        env = "THICKET_REBALANCE",
-        value_name = "WHETHER",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_REBALANCE", value_name = "WHETHER")]
+    #[arg(help_heading = "Redirection")]
     pub rebalance: Option<RebalanceChoice>,
     /// Least time between two moves of one client, seconds [default: 60]
-    #[arg(
-        long,
-        env = "THICKET_REBALANCE_REST_S",
-        value_name = "SECONDS",
-        help_heading = "Redirection"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_REBALANCE_REST_S", value_name = "SECONDS")]
+    #[arg(help_heading = "Redirection", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub rebalance_rest_s: Option<u64>,
     /// The site of this node, such as a data centre: nodes with the same name are at one site [default: none, round trips decide]
-    #[arg(
-        long,
-        env = "THICKET_SITE",
-        value_name = "NAME",
-        help_heading = "Redirection"
-    )]
+    #[arg(long, env = "THICKET_SITE", value_name = "NAME")]
+    #[arg(help_heading = "Redirection")]
     pub site: Option<String>,
     /// Price of a GB (10^9 bytes) from one site to another, `*` being any; repeats; the same on all nodes. Clients are placed and moved so that little
     /// is paid [default: nothing costs]
@@ -244,9 +211,9 @@ pub struct Settings {
         long,
         env = "THICKET_SITE_PRICE",
         value_name = "FROM:TO=PRICE",
-        value_delimiter = ',',
-        help_heading = "Redirection"
+        value_delimiter = ','
     )]
+    #[arg(help_heading = "Redirection")]
     pub site_price: Option<Vec<String>>,
     /// Accept clients without a user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -255,161 +222,90 @@ pub struct Settings {
     #[arg(long, env = "THICKET_USERS", value_name = "FILE")]
     pub users: Option<PathBuf>,
     /// What clients may publish and subscribe to: `user NAME`, `topic read|write|readwrite|deny FILTER`, `pattern ...` lines
-    #[arg(
-        long,
-        env = "THICKET_ACL",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_ACL", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub acl: Option<PathBuf>,
     /// Use the name in a client's verified certificate as its user name, without a password
     #[arg(long, env = "THICKET_CERTIFICATE_USERS", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
     pub certificate_users: Option<bool>,
     /// Accept JSON Web Tokens as passwords: the secret or the public key (PEM) they are signed with
-    #[arg(
-        long,
-        env = "THICKET_JWT_KEY",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_KEY", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_key: Option<PathBuf>,
     /// How tokens are signed
-    #[arg(
-        long,
-        env = "THICKET_JWT_ALGORITHM",
-        value_name = "ALGORITHM",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_ALGORITHM", value_name = "ALGORITHM")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_algorithm: Option<AlgorithmChoice>,
     /// Accept JSON Web Tokens as passwords: where their provider publishes its keys (a JWK set); https, or http on loopback
-    #[arg(
-        long,
-        env = "THICKET_JWT_JWKS",
-        value_name = "URL",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_JWKS", value_name = "URL")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_jwks: Option<String>,
     /// Accept JSON Web Tokens as passwords: their OpenID Connect issuer, which says where its keys are
-    #[arg(
-        long,
-        env = "THICKET_JWT_OIDC_ISSUER",
-        value_name = "URL",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_OIDC_ISSUER", value_name = "URL")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_oidc_issuer: Option<String>,
     /// PEM file of the authorities that the provider of keys is checked against [default: those the system trusts]
-    #[arg(
-        long,
-        env = "THICKET_JWT_CA",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_CA", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_ca: Option<PathBuf>,
     /// How often the keys are fetched from their provider [default: 5min]
-    #[arg(
-        long,
-        env = "THICKET_JWT_REFRESH_S",
-        value_name = "TIME",
-        help_heading = "Users and rights"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_JWT_REFRESH_S", value_name = "TIME")]
+    #[arg(help_heading = "Users and rights", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub jwt_refresh_s: Option<u64>,
     /// Only tokens of this issuer (`iss`)
-    #[arg(
-        long,
-        env = "THICKET_JWT_ISSUER",
-        value_name = "NAME",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_ISSUER", value_name = "NAME")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_issuer: Option<String>,
     /// Only tokens for this audience (`aud`)
-    #[arg(
-        long,
-        env = "THICKET_JWT_AUDIENCE",
-        value_name = "NAME",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_AUDIENCE", value_name = "NAME")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_audience: Option<String>,
     /// The claim that is the user name, such as preferred_username [default: sub]
-    #[arg(
-        long,
-        env = "THICKET_JWT_USER_CLAIM",
-        value_name = "NAME",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_JWT_USER_CLAIM", value_name = "NAME")]
+    #[arg(help_heading = "Users and rights")]
     pub jwt_user_claim: Option<String>,
     /// Accept tokens without `exp`: they are valid until the key changes [default: false]
     #[arg(long, env = "THICKET_JWT_ALLOW_NO_EXPIRY", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
     pub jwt_allow_no_expiry: Option<bool>,
     /// URL to ask about clients that no other source knows: http://HOST:PORT/PATH
-    #[arg(
-        long,
-        env = "THICKET_AUTH_HOOK",
-        value_name = "URL",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_AUTH_HOOK", value_name = "URL")]
+    #[arg(help_heading = "Users and rights")]
     pub auth_hook: Option<String>,
     /// PEM file of the authorities that an https hook is checked against [default: those the system trusts]
-    #[arg(
-        long,
-        env = "THICKET_AUTH_HOOK_CA",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_AUTH_HOOK_CA", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub auth_hook_ca: Option<PathBuf>,
     /// Longest wait for its answer [default: 1s]
-    #[arg(
-        long,
-        env = "THICKET_AUTH_HOOK_TIMEOUT_MS",
-        value_name = "TIME",
-        help_heading = "Users and rights"
-    )]
-    #[arg(value_parser = units::millis::<u64>)]
+    #[arg(long, env = "THICKET_AUTH_HOOK_TIMEOUT_MS", value_name = "TIME")]
+    #[arg(help_heading = "Users and rights", value_parser = units::millis::<u64>)]
     #[serde(deserialize_with = "units::millis_of_file")]
     pub auth_hook_timeout_ms: Option<u64>,
     /// How long an answer is valid; 0: ask each time [default: 60s]
-    #[arg(
-        long,
-        env = "THICKET_AUTH_HOOK_CACHE_S",
-        value_name = "TIME",
-        help_heading = "Users and rights"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_AUTH_HOOK_CACHE_S", value_name = "TIME")]
+    #[arg(help_heading = "Users and rights", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub auth_hook_cache_s: Option<u64>,
     /// What to do with a client when there is no answer [default: unavailable]
-    #[arg(
-        long,
-        env = "THICKET_AUTH_HOOK_ON_FAILURE",
-        value_name = "CHOICE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_AUTH_HOOK_ON_FAILURE", value_name = "CHOICE")]
+    #[arg(help_heading = "Users and rights")]
     pub auth_hook_on_failure: Option<OnFailure>,
     /// Users of the HTTP API: a line `viewer|admin|metrics NAME:HASH` each, as `thicket passwd --role` prints it
-    #[arg(
-        long,
-        env = "THICKET_HTTP_USERS",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_HTTP_USERS", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub http_users: Option<PathBuf>,
     /// Tokens of the HTTP API: a line `SCOPE NAME EXPIRES HASH` each, as `thicket token` prints it
-    #[arg(
-        long,
-        env = "THICKET_HTTP_TOKENS",
-        value_name = "FILE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_HTTP_TOKENS", value_name = "FILE")]
+    #[arg(help_heading = "Users and rights")]
     pub http_tokens: Option<PathBuf>,
     /// Names under which the HTTP API answers where it has users, beside this host's own; repeats
     #[arg(
         long,
         env = "THICKET_HTTP_HOSTS",
         value_name = "NAME",
-        value_delimiter = ',',
-        help_heading = "Users and rights"
+        value_delimiter = ','
     )]
+    #[arg(help_heading = "Users and rights")]
     pub http_hosts: Option<Vec<String>>,
     /// The secret all nodes of the cluster share, a random one (`head -c 32 /dev/urandom | base64`): links are encrypted with keys made
     /// of it. Several lines: the first is shown, all are accepted
@@ -434,284 +330,146 @@ pub struct Settings {
     #[arg(long, env = "THICKET_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Largest packet accepted, bytes [default: 1MiB]
-    #[arg(
-        long,
-        env = "THICKET_MAXIMUM_PACKET_SIZE",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u32>)]
+    #[arg(long, env = "THICKET_MAXIMUM_PACKET_SIZE", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u32>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub maximum_packet_size: Option<u32>,
     /// QoS 1 and 2 messages a client may have unacknowledged [default: 1024]
-    #[arg(
-        long,
-        env = "THICKET_RECEIVE_MAXIMUM",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_RECEIVE_MAXIMUM", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub receive_maximum: Option<u16>,
     /// Topic aliases a client may set [default: 64]
-    #[arg(
-        long,
-        env = "THICKET_TOPIC_ALIAS_MAXIMUM",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_TOPIC_ALIAS_MAXIMUM", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub topic_alias_maximum: Option<u16>,
     /// Messages in flight to a client that states no Receive Maximum [default: 1024]
-    #[arg(
-        long,
-        env = "THICKET_INFLIGHT_MAXIMUM",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_INFLIGHT_MAXIMUM", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub inflight_maximum: Option<u16>,
     /// Messages queued for one session [default: 100000]
-    #[arg(
-        long,
-        env = "THICKET_QUEUE_MESSAGES",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_QUEUE_MESSAGES", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub queue_messages: Option<u32>,
     /// Bytes queued for one session [default: 64MiB]
-    #[arg(
-        long,
-        env = "THICKET_QUEUE_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_QUEUE_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub queue_bytes: Option<u64>,
     /// What becomes of a QoS 1 or 2 message when a queue is full [default: drop]
-    #[arg(
-        long,
-        env = "THICKET_ON_FULL",
-        value_name = "CHOICE",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_ON_FULL", value_name = "CHOICE")]
+    #[arg(help_heading = "Limits")]
     pub on_full: Option<OnFullChoice>,
     /// Bytes that may wait for one connection to take them [default: 4MiB]
-    #[arg(
-        long,
-        env = "THICKET_OUT_BUFFER_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u32>)]
+    #[arg(long, env = "THICKET_OUT_BUFFER_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u32>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub out_buffer_bytes: Option<u32>,
     /// Subscriptions of one session [default: 10000]
-    #[arg(
-        long,
-        env = "THICKET_SUBSCRIPTIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_SUBSCRIPTIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub subscriptions: Option<u32>,
     /// Longest client identifier, bytes [default: 1024]
-    #[arg(
-        long,
-        env = "THICKET_CLIENT_ID_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u16>)]
+    #[arg(long, env = "THICKET_CLIENT_ID_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u16>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub client_id_bytes: Option<u16>,
     /// Whose a session is: a user's, so that another user with the same client identifier has one of its own, or whoever's connects with the
     /// identifier; the same on all nodes [default: user]
-    #[arg(
-        long,
-        env = "THICKET_SESSION_SCOPE",
-        value_name = "WHOSE",
-        help_heading = "Users and rights"
-    )]
+    #[arg(long, env = "THICKET_SESSION_SCOPE", value_name = "WHOSE")]
+    #[arg(help_heading = "Users and rights")]
     pub session_scope: Option<SessionScopeChoice>,
     /// Sessions of a thread, from which on nobody gets a new one that outlives its connection; 0: no bound [default: 1000000]
-    #[arg(
-        long,
-        env = "THICKET_SESSIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_SESSIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub sessions: Option<u32>,
     /// The same for those of one user [default: 100000]
-    #[arg(
-        long,
-        env = "THICKET_USER_SESSIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_USER_SESSIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub user_sessions: Option<u32>,
     /// The same for those whose clients came last from one address, of IPv6 from one /64 network [default: 20000]
-    #[arg(
-        long,
-        env = "THICKET_ADDRESS_SESSIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_ADDRESS_SESSIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub address_sessions: Option<u32>,
     /// Messages that a client may publish in a second, 0: any number; one that publishes more is disconnected [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_CLIENT_MESSAGES_PER_S",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_CLIENT_MESSAGES_PER_S", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub client_messages_per_s: Option<u32>,
     /// The same for bytes of topics and payloads [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_CLIENT_BYTES_PER_S",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u32>)]
+    #[arg(long, env = "THICKET_CLIENT_BYTES_PER_S", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u32>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub client_bytes_per_s: Option<u32>,
     /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no bound [default: 128MiB]
-    #[arg(
-        long,
-        env = "THICKET_USER_SUBSCRIPTION_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_USER_SUBSCRIPTION_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_subscription_bytes: Option<u64>,
     /// Bytes queued for the sessions of one user, or of clients without one from one address, in a thread; 0: no bound [default: 512MiB]
-    #[arg(
-        long,
-        env = "THICKET_USER_QUEUE_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_USER_QUEUE_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_queue_bytes: Option<u64>,
     /// Levels of a topic or filter [default: 128]
-    #[arg(
-        long,
-        env = "THICKET_TOPIC_LEVELS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_TOPIC_LEVELS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub topic_levels: Option<u16>,
     /// Longest session expiry granted; 4294967295 means never [default: 4294967295]
-    #[arg(
-        long,
-        env = "THICKET_SESSION_EXPIRY_MAXIMUM_S",
-        value_name = "TIME",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::seconds::<u32>)]
+    #[arg(long, env = "THICKET_SESSION_EXPIRY_MAXIMUM_S", value_name = "TIME")]
+    #[arg(help_heading = "Limits", value_parser = units::seconds::<u32>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub session_expiry_maximum_s: Option<u32>,
     /// Longest keep alive granted; 0: any, off included [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_KEEP_ALIVE_MAXIMUM_S",
-        value_name = "TIME",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::seconds::<u16>)]
+    #[arg(long, env = "THICKET_KEEP_ALIVE_MAXIMUM_S", value_name = "TIME")]
+    #[arg(help_heading = "Limits", value_parser = units::seconds::<u16>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub keep_alive_maximum_s: Option<u16>,
     /// Time a client has for its CONNECT, and whoever asks the HTTP API for the head of its request [default: 10s]
-    #[arg(
-        long,
-        env = "THICKET_CONNECT_TIMEOUT_S",
-        value_name = "TIME",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_CONNECT_TIMEOUT_S", value_name = "TIME")]
+    #[arg(help_heading = "Limits", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub connect_timeout_s: Option<u64>,
     /// Move a client whose messages have recipients on one other worker only to that worker, after so many messages; 0: never [default: 64]
-    #[arg(
-        long,
-        env = "THICKET_RELOCATE_AFTER",
-        value_name = "MESSAGES",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_RELOCATE_AFTER", value_name = "MESSAGES")]
+    #[arg(help_heading = "Limits")]
     pub relocate_after: Option<u32>,
     /// Say in CONNACK and DISCONNECT in words what is wrong, beside the reason code [default: false]
     #[arg(long, env = "THICKET_REASON_STRINGS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub reason_strings: Option<bool>,
     /// Connections of clients at a time; 0: as many as the process may open [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_CONNECTIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_CONNECTIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub connections: Option<u32>,
     /// Connections to the HTTP API at a time; beyond it a newcomer takes the place of one that has not said what it wants [default: 64]
-    #[arg(
-        long,
-        env = "THICKET_HTTP_CONNECTIONS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_HTTP_CONNECTIONS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub http_connections: Option<u32>,
     /// New connections a second at a listener; the next wait; 0: no bound [default: 10000]
-    #[arg(
-        long,
-        env = "THICKET_CONNECTIONS_PER_S",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_CONNECTIONS_PER_S", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub connections_per_s: Option<u32>,
     /// Connects of a client within `flapping_window_s`; one that connects more often is banned for `flapping_ban_s`; 0: no bound [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_FLAPPING_CONNECTS",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_FLAPPING_CONNECTS", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub flapping_connects: Option<u32>,
     /// Time in which connects of a client are counted [default: 1min]
-    #[arg(
-        long,
-        env = "THICKET_FLAPPING_WINDOW_S",
-        value_name = "TIME",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_FLAPPING_WINDOW_S", value_name = "TIME")]
+    #[arg(help_heading = "Limits", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub flapping_window_s: Option<u64>,
     /// How long a client is banned that connects too often [default: 5min]
-    #[arg(
-        long,
-        env = "THICKET_FLAPPING_BAN_S",
-        value_name = "TIME",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_FLAPPING_BAN_S", value_name = "TIME")]
+    #[arg(help_heading = "Limits", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub flapping_ban_s: Option<u64>,
     /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 64MiB]
-    #[arg(
-        long,
-        env = "THICKET_HALF_OPEN_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_HALF_OPEN_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub half_open_bytes: Option<u64>,
     /// Memory of the process above which new sessions are refused and QoS 0 is dropped early; a quarter above it all new connections are
     /// closed; 0: no bound [default: three quarters of the machine's or the control group's]
-    #[arg(
-        long,
-        env = "THICKET_MEMORY_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_MEMORY_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub memory_bytes: Option<u64>,
     /// Time between two rounds of the $SYS topics; 0: none are published [default: 10s]
@@ -720,37 +478,20 @@ pub struct Settings {
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub sys_interval_s: Option<u64>,
     /// Where metrics, traces and lines of the log are sent over OTLP, HTTP with protobuf: http://HOST:PORT or https://HOST:PORT [default: nowhere]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_ENDPOINT",
-        value_name = "URL",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_ENDPOINT", value_name = "URL")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_endpoint: Option<String>,
     /// PEM file of the authorities that an https receiver is checked against [default: those the system trusts]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_CA",
-        value_name = "FILE",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_CA", value_name = "FILE")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_ca: Option<PathBuf>,
     /// Headers of every request, such as those that authenticate: lines `NAME: VALUE`
-    #[arg(
-        long,
-        env = "THICKET_OTLP_HEADERS_FILE",
-        value_name = "FILE",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_HEADERS_FILE", value_name = "FILE")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_headers_file: Option<PathBuf>,
     /// Time between two requests with metrics [default: 60s]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_INTERVAL",
-        value_name = "TIME",
-        help_heading = "Telemetry"
-    )]
-    #[arg(value_parser = units::seconds::<u64>)]
+    #[arg(long, env = "THICKET_OTLP_INTERVAL", value_name = "TIME")]
+    #[arg(help_heading = "Telemetry", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub otlp_interval: Option<u64>,
     /// Whether spans of messages are sent too: of those whose user property `traceparent` says that they are sampled, and by --otlp-sample
@@ -758,115 +499,43 @@ pub struct Settings {
     #[arg(long, env = "THICKET_OTLP_TRACES", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Telemetry")]
     pub otlp_traces: Option<bool>,
     /// Ratio of the messages without `traceparent` that start a trace, from 0 to 1; the property is added to them [default: 0]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_SAMPLE",
-        value_name = "RATIO",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_SAMPLE", value_name = "RATIO")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_sample: Option<SampleRatio>,
     /// Spans that wait to be sent at most; beyond it they are dropped and counted [default: 2048]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_QUEUE_SPANS",
-        value_name = "COUNT",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_QUEUE_SPANS", value_name = "COUNT")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_queue_spans: Option<usize>,
     /// Whether the lines of the log are sent too, those that are written [default: false]
     #[arg(long, env = "THICKET_OTLP_LOGS", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Telemetry")]
     pub otlp_logs: Option<bool>,
     /// Lines of the log that wait to be sent at most; beyond it they are dropped and counted [default: 2048]
-    #[arg(
-        long,
-        env = "THICKET_OTLP_QUEUE_LOG_RECORDS",
-        value_name = "COUNT",
-        help_heading = "Telemetry"
-    )]
+    #[arg(long, env = "THICKET_OTLP_QUEUE_LOG_RECORDS", value_name = "COUNT")]
+    #[arg(help_heading = "Telemetry")]
     pub otlp_queue_log_records: Option<usize>,
     /// Retained messages of the cluster [default: 1000000]
-    #[arg(
-        long,
-        env = "THICKET_RETAINED_MESSAGES",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_RETAINED_MESSAGES", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub retained_messages: Option<u64>,
     /// Bytes of them [default: 256MiB]
-    #[arg(
-        long,
-        env = "THICKET_RETAINED_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_RETAINED_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub retained_bytes: Option<u64>,
     /// Retained messages that one user, or clients without one from one address, published at this node; 0: no bound [default: 500000]
-    #[arg(
-        long,
-        env = "THICKET_USER_RETAINED_MESSAGES",
-        value_name = "COUNT",
-        help_heading = "Limits"
-    )]
+    #[arg(long, env = "THICKET_USER_RETAINED_MESSAGES", value_name = "COUNT")]
+    #[arg(help_heading = "Limits")]
     pub user_retained_messages: Option<u64>,
     /// Bytes of them; 0: no bound [default: 128MiB]
-    #[arg(
-        long,
-        env = "THICKET_USER_RETAINED_BYTES",
-        value_name = "SIZE",
-        help_heading = "Limits"
-    )]
-    #[arg(value_parser = units::bytes::<u64>)]
+    #[arg(long, env = "THICKET_USER_RETAINED_BYTES", value_name = "SIZE")]
+    #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_retained_bytes: Option<u64>,
-}
-
-/// Writes `Settings::or`, so that no field is forgotten: a struct pattern without `..` names them all.
-macro_rules! or_each {
-    ($($field:ident)*) => {
-        impl Settings {
-            /// These settings; those that are absent are taken from `other`.
-            #[must_use]
-            pub fn or(self, other: Self) -> Self {
-                let Self { $($field),* } = self;
-                Self { $($field: $field.or(other.$field)),* }
-            }
-        }
-    };
-}
-
-or_each! {
-    name cluster_name listen listener tenant bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
-    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
-    acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_user_claim jwt_allow_no_expiry
-    auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections
-    routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s site site_price allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
-    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes user_queue_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
-    sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans otlp_logs otlp_queue_log_records retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_given_first_wins_and_the_rest_is_filled_in() {
-        let flags = Settings {
-            name: Some("flag".into()),
-            ..Settings::default()
-        };
-        let file = Settings {
-            name: Some("file".into()),
-            workers: Some(3),
-            ..Settings::default()
-        };
-        let both = flags.or(file);
-        assert_eq!(both.name.as_deref(), Some("flag"));
-        assert_eq!(both.workers, Some(3));
-    }
 
     #[test]
     fn every_key_has_a_flag_and_an_environment_variable_named_after_it() {
