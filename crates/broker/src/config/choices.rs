@@ -15,23 +15,23 @@ pub enum DiscoverChoice {
     Off,
 }
 
-/// What becomes of a message when the queue of a session is full.
+/// What happens to a message if the queue of a session is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFullChoice {
-    /// That session does not get it, all others do; it is counted.
+    /// This session does not get it, all others do; it is counted.
     Drop,
-    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
+    /// No session gets it. Its publisher gets 0x97; before 5.0 no acknowledgement, and the connection is closed.
     Refuse,
 }
 
-/// Whose a session is.
+/// Who owns a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionScopeChoice {
-    /// Its user's: another user with the same client identifier has one of its own.
+    /// Its user: another user with the same client identifier has another session.
     User,
-    /// Of whoever connects with the client identifier.
+    /// Any client with the client identifier.
     Client,
 }
 
@@ -53,15 +53,15 @@ impl From<OnFullChoice> for thicket_node::OnFull {
     }
 }
 
-/// Whether clients are sent to other nodes.
+/// Whether clients are redirected to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectChoice {
-    /// They are served where they come.
+    /// They stay where they connect.
     Off,
-    /// To nodes with less to do.
+    /// To nodes with less load.
     Load,
-    /// Those that are placed to the nodes where their topics are, the others by load.
+    /// Placed clients to the nodes of their topics, other clients by load.
     Topics,
 }
 
@@ -71,7 +71,7 @@ pub enum RedirectChoice {
 pub enum RebalanceChoice {
     /// No.
     Off,
-    /// What should move is told; nobody is moved unless an operator says so.
+    /// Moves are only planned and reported; an operator decides.
     Suggest,
     /// Yes.
     On,
@@ -87,7 +87,7 @@ impl From<RebalanceChoice> for thicket_node::RebalanceMode {
     }
 }
 
-/// What of a node's load counts.
+/// Which parts of a node's load count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectPolicyChoice {
@@ -116,35 +116,35 @@ impl From<RedirectPolicyChoice> for thicket_placement::Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Something is wrong here.
+    /// Errors of this node.
     Error,
-    /// And what peers did wrong.
+    /// Also errors of clients and other nodes.
     Warn,
-    /// And what an operator wants to know.
+    /// Also events for operators.
     Info,
-    /// And packets.
+    /// Also packets.
     Debug,
-    /// And what the system did.
+    /// Also operations of the system.
     Trace,
 }
 
-/// How lines of the log look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// An object a line.
+    /// A JSON object in each line.
     Json,
 }
 
-/// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.
+/// What a side of a partition does (rule 19 between nodes). The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionChoice {
     /// It serves.
     Serve,
-    /// It serves if it sees more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
+    /// It serves if it has quorum: more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
     Majority,
 }
 
@@ -157,18 +157,18 @@ impl From<PartitionChoice> for thicket_node::Partition {
     }
 }
 
-/// What answers to clients wait for (rule 8 between nodes).
+/// What acknowledgements to clients wait for (rule 8 between nodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledgement {
-    /// The backups of the client's session have it too.
+    /// Until the backups of the client's session have it too.
     #[default]
     Replicated,
-    /// This node has it, and so have the nodes that want the message.
+    /// Until this node and the nodes with matching subscriptions have it.
     Local,
 }
 
-/// What bytes travel on.
+/// Transport of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportChoice {
@@ -186,28 +186,28 @@ pub enum TransportChoice {
     Link,
 }
 
-/// Whether clients show certificates.
+/// Whether clients present certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificateChoice {
-    /// They are not asked.
+    /// They are not asked for one.
     Off,
-    /// They may.
+    /// They may present one.
     Optional,
-    /// They must.
+    /// They must present one.
     Required,
 }
 
-/// What becomes of a client when the hook does not answer.
+/// What happens to a client if the hook does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Not let in: 0x88, so that it tries again.
+    /// It is refused with 0x88, so that it tries again.
     #[default]
     Unavailable,
-    /// Not let in: 0x87.
+    /// It is refused with 0x87.
     Deny,
-    /// Let in under the name it gives, with what the ACL says of it.
+    /// It is accepted under its user name, with the rights of the ACL.
     Allow,
 }
 
@@ -222,7 +222,7 @@ impl OnFailure {
     }
 }
 
-/// How tokens are signed.
+/// Algorithm of tokens' signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 pub enum AlgorithmChoice {
     /// HMAC with SHA-256 and a shared secret.
