@@ -15,23 +15,23 @@ pub enum DiscoverChoice {
     Off,
 }
 
-/// What happens to a message if the queue of a session is full.
+/// What becomes of a message when the queue of a session is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFullChoice {
-    /// This session does not get it, all others do; it is counted.
+    /// That session does not get it, all others do; it is counted.
     Drop,
-    /// No session gets it. Its publisher gets 0x97; before 5.0 no acknowledgement, and the connection is closed.
+    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
     Refuse,
 }
 
-/// Who owns a session.
+/// Whose a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionScopeChoice {
-    /// Its user: another user with the same client identifier has another session.
+    /// Its user's: another user with the same client identifier has one of its own.
     User,
-    /// Any client with the client identifier.
+    /// Of whoever connects with the client identifier.
     Client,
 }
 
@@ -53,15 +53,15 @@ impl From<OnFullChoice> for thicket_node::OnFull {
     }
 }
 
-/// Whether clients are redirected to other nodes.
+/// Whether clients are sent to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectChoice {
-    /// They stay where they connect.
+    /// They are served where they come.
     Off,
-    /// To nodes with less load.
+    /// To nodes with less to do.
     Load,
-    /// Placed clients to the nodes of their topics, other clients by load.
+    /// Those that are placed to the nodes where their topics are, the others by load.
     Topics,
 }
 
@@ -71,7 +71,7 @@ pub enum RedirectChoice {
 pub enum RebalanceChoice {
     /// No.
     Off,
-    /// Moves are only planned and reported; an operator decides.
+    /// What should move is told; nobody is moved unless an operator says so.
     Suggest,
     /// Yes.
     On,
@@ -87,7 +87,7 @@ impl From<RebalanceChoice> for thicket_node::RebalanceMode {
     }
 }
 
-/// Which parts of a node's load count.
+/// What of a node's load counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectPolicyChoice {
@@ -116,35 +116,35 @@ impl From<RedirectPolicyChoice> for thicket_placement::Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Errors of this node.
+    /// Something is wrong here.
     Error,
-    /// Also errors of clients and other nodes.
+    /// And what peers did wrong.
     Warn,
-    /// Also events for operators.
+    /// And what an operator wants to know.
     Info,
-    /// Also packets.
+    /// And packets.
     Debug,
-    /// Also operations of the system.
+    /// And what the system did.
     Trace,
 }
 
-/// Format of log lines.
+/// How lines of the log look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Text for people.
+    /// For people.
     Text,
-    /// A JSON object in each line.
+    /// An object a line.
     Json,
 }
 
-/// What a side of a partition does (rule 19 between nodes). The same on all nodes.
+/// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionChoice {
     /// It serves.
     Serve,
-    /// It serves if it has quorum: more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
+    /// It serves if it sees more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
     Majority,
 }
 
@@ -157,18 +157,18 @@ impl From<PartitionChoice> for thicket_node::Partition {
     }
 }
 
-/// What acknowledgements to clients wait for (rule 8 between nodes).
+/// What answers to clients wait for (rule 8 between nodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledgement {
-    /// Until the backups of the client's session have it too.
+    /// The backups of the client's session have it too.
     #[default]
     Replicated,
-    /// Until this node and the nodes with matching subscriptions have it.
+    /// This node has it, and so have the nodes that want the message.
     Local,
 }
 
-/// Transport of a listener.
+/// What bytes travel on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportChoice {
@@ -186,28 +186,28 @@ pub enum TransportChoice {
     Link,
 }
 
-/// Whether clients present certificates.
+/// Whether clients show certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificateChoice {
-    /// They are not asked for one.
+    /// They are not asked.
     Off,
-    /// They may present one.
+    /// They may.
     Optional,
-    /// They must present one.
+    /// They must.
     Required,
 }
 
-/// What happens to a client if the hook does not answer.
+/// What becomes of a client when the hook does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// It is refused with 0x88, so that it tries again.
+    /// Not let in: 0x88, so that it tries again.
     #[default]
     Unavailable,
-    /// It is refused with 0x87.
+    /// Not let in: 0x87.
     Deny,
-    /// It is accepted under its user name, with the rights of the ACL.
+    /// Let in under the name it gives, with what the ACL says of it.
     Allow,
 }
 
@@ -222,7 +222,7 @@ impl OnFailure {
     }
 }
 
-/// Algorithm of tokens' signatures.
+/// How tokens are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 pub enum AlgorithmChoice {
     /// HMAC with SHA-256 and a shared secret.
