@@ -1,9 +1,9 @@
-/** Where brokers are. */
+/** Addresses of brokers. */
 
-/** Servers of one Server Reference that are looked at. */
+/** The most servers of one Server Reference that are read. */
 const MOST_SERVERS = 16;
 
-/** How brokers are reached, all of one client in the same way. */
+/** How a client reaches its brokers, the same for all. */
 export type Scheme = "mqtt" | "mqtts" | "ws" | "wss";
 
 const PORTS: Readonly<Record<Scheme, number>> = { mqtt: 1883, mqtts: 8883, ws: 80, wss: 443 };
@@ -17,10 +17,10 @@ const SCHEMES: Readonly<Record<string, Scheme>> = {
   wss: "wss",
 };
 
-/** One broker, as people and URLs write it: HOST:PORT, or [IPv6]:PORT. Equal text is the same broker. */
+/** One broker, as in URLs: HOST:PORT, or [IPv6]:PORT. Equal text is the same broker. */
 export type Address = string;
 
-/** The servers an application named. */
+/** The servers that the application named. */
 export interface Servers {
   readonly scheme: Scheme;
   /** Of WebSocket. */
@@ -28,7 +28,7 @@ export interface Servers {
   readonly addresses: Address[];
 }
 
-/** The port of an address that names none. */
+/** The default port of an address. */
 export function defaultPort(scheme: Scheme): number {
   return PORTS[scheme];
 }
@@ -39,7 +39,7 @@ export function splitAddress(address: Address): { host: string; port: number } {
   return { host: address.slice(0, colon).replace(/^\[|\]$/g, ""), port: Number(address.slice(colon + 1)) };
 }
 
-/** The servers of a Server Reference: HOST, HOST:PORT, [IPv6]:PORT, or several with spaces between. What is none is left out. */
+/** The servers of a Server Reference: HOST, HOST:PORT, [IPv6]:PORT, or several, separated by spaces. Invalid ones are left out. */
 export function parseReference(text: string, port: number): Address[] {
   const words = text.split(/\s+/).filter(Boolean).slice(0, MOST_SERVERS);
   return words.map((word) => parseAddress(word, port)).filter((address) => address !== undefined);
@@ -62,7 +62,7 @@ function parseAddress(word: string, defaultPort: number): Address | undefined {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** Reads the URLs of servers; throws RangeError if one is none, or is of another scheme than the others. */
+/** Reads the URLs of servers; throws RangeError if one is invalid, or has another scheme than the others. */
 export function parseServers(urls: readonly string[]): Servers {
   const servers = urls.map(parseServer);
   const [first] = servers;

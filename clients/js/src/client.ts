@@ -1,4 +1,4 @@
-/** One object in front of the sessions of a client. */
+/** The client: one object for all its sessions. */
 
 import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
@@ -15,7 +15,7 @@ export interface Sent {
 }
 
 /**
- * An MQTT client. `connect` opens one, `for await` hands out its messages, `close` ends it. The README says what holds.
+ * An MQTT client. `connect` opens one, `for await` receives its messages, `close` ends it. The guarantees are in the README.
  *
  * @example
  * ```ts
@@ -35,8 +35,8 @@ export class Client {
    * Connects.
    *
    * @param servers - URLs of brokers, or of nodes of one cluster, all of one scheme: `mqtt://HOST[:PORT]`, `mqtts://`,
-   * `ws://HOST[:PORT][/PATH]` or `wss://`; tried in an order drawn by lot. A browser has WebSocket only.
-   * @throws RangeError for wrong arguments, ConnectError if nobody answers in time, Refused if the broker does not want the client
+   * `ws://HOST[:PORT][/PATH]` or `wss://`; tried in random order. A browser has WebSocket only.
+   * @throws RangeError for wrong arguments, ConnectError if no broker answers in time, Refused if the broker refuses the client
    */
   static async connect(servers: string | readonly string[], options: Options = {}): Promise<Client> {
     const settings = check(servers, options);
@@ -65,7 +65,7 @@ export class Client {
     return this.#director.isPlaced;
   }
 
-  /** The latest problem with a connection or the control plane, also one that passed. */
+  /** The latest problem with a connection or the control plane, even if it is over. */
   get lastProblem(): string {
     return this.#director.lastProblem;
   }
@@ -81,19 +81,19 @@ export class Client {
     }
   }
 
-  /** Subscribes; answers the QoS that the broker grants. Again for the same filter, the QoS of the first time stays. */
+  /** Subscribes; answers the QoS that the broker grants. If the filter is subscribed already, its QoS stays. */
   async subscribe(filter: string, qos: Qos = 0): Promise<Qos> {
     checkFilter(filter);
     checkQos(qos);
     return this.#director.subscribe(filter, qos);
   }
 
-  /** Ends a subscription, on all sessions. Messages that are under way still come. */
+  /** Ends a subscription, on all sessions. Messages in flight still arrive. */
   async unsubscribe(filter: string): Promise<void> {
     return this.#director.unsubscribe(filter);
   }
 
-  /** Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next. */
+  /** Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next one. */
   async publish(topic: string, payload: Uint8Array | string = "", options: MessageOptions = {}): Promise<void> {
     const { acknowledged } = await this.send(new Message(topic, payload, options));
     await acknowledged;
@@ -106,12 +106,12 @@ export class Client {
     return { acknowledged: reply.promise };
   }
 
-  /** Sends what was handed over, ends the sessions, or with `resume` leaves them at the broker, and disconnects. */
+  /** Sends all messages that were handed over, ends the sessions (with `resume` leaves them at the broker), and disconnects. */
   async close(): Promise<void> {
     await this.#director.end(new ClosedError("the client is closed"));
   }
 
-  /** The messages of all subscriptions, until the client is closed; TakenOver if another client took its place. */
+  /** The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Message, void, undefined> {
     for (;;) {
       const message = await this.#director.nextMessage();

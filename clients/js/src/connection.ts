@@ -1,9 +1,9 @@
 /**
- * One connection of a session: a client of mqtt.js that never connects again by itself.
+ * One connection of a session: a client of mqtt.js that never reconnects by itself.
  *
- * What outlives a connection is in its two stores, which the next one takes over when the broker has accepted it and says that
- * it has the session. So nothing is sent again that the session does not know, and nothing that an old connection still does
- * has an effect on the new one.
+ * The state that outlives a connection is in its two stores. The next connection takes them over when the broker has accepted it
+ * and has the session. So nothing is sent again that the broker's session does not have, and late events of an old connection
+ * have no effect on the new one.
  */
 
 import mqtt from "mqtt";
@@ -21,18 +21,18 @@ const QOS_NOT_SUPPORTED = 0x9b;
 const USE_ANOTHER_SERVER = 0x9c;
 const SERVER_MOVED = 0x9d;
 const SESSION_TAKEN_OVER = 0x8e;
-/** Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection. */
-const PASSING = new Set([0x80, 0x83, 0x88, 0x89, 0x8b, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9f]);
-/** The only refusal of 3.1.1 that passes: server unavailable. */
+/** Temporary refusals: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection. */
+const TEMPORARY = new Set([0x80, 0x83, 0x88, 0x89, 0x8b, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9f]);
+/** The only temporary refusal of 3.1.1: server unavailable. */
 const UNAVAILABLE_311 = 3;
-/** Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session. */
+/** Messages of QoS 1 and 2 that a broker may send before our acknowledgements, for each session. */
 const RECEIVE_MAXIMUM = 1024;
 /** Retain Handling. */
 const SEND_RETAINED = 0;
 const SEND_RETAINED_IF_NEW = 1;
 const DO_NOT_SEND = 2;
 /** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
-const FAREWELL_MS = 3000;
+const DISCONNECT_WAIT_MS = 3000;
 
 /** Files in PEM, for `mqtts`, `wss` and `https` in Node; a browser has its own. */
 export interface Tls {
@@ -44,7 +44,7 @@ export interface Tls {
   readonly rejectUnauthorized?: boolean;
 }
 
-/** How a client is known to its brokers. Times in seconds. */
+/** How a client identifies itself to its brokers. Times in seconds. */
 export interface Login {
   readonly clientId: string;
   readonly version: 4 | 5;
@@ -66,19 +66,19 @@ export type End =
   | { readonly kind: "refused"; readonly error: Refused }
   | { readonly kind: "takenOver" };
 
-/** What a connection tells its session. */
+/** What a connection reports to its session. */
 export interface Listener {
-  /** Whether there is room for messages. */
+  /** Whether messages can be accepted. */
   mayRead(): boolean;
-  /** The broker has accepted the connection; nothing that it says after that was acted on yet. */
+  /** The broker has accepted the connection; nothing that it sent after that was processed yet. */
   onAccepted(connection: Connection, connack: IConnackPacket): void;
-  /** What was under way is acknowledged: now it can be used. */
+  /** The messages in flight are acknowledged: now the connection can be used. */
   onReady(connection: Connection): void;
   onMessage(connection: Connection, packet: IPublishPacket): void;
   onAcknowledged(connection: Connection, packetId: number, reasonCode: number, user: UserProperties | undefined): void;
-  /** The answer to a PINGREQ, asked for or of keep alive. */
+  /** The answer to a PINGREQ, on request or of keep alive. */
   onPong(connection: Connection): void;
-  /** There is room to write again. */
+  /** Writing is possible again. */
   onWritten(connection: Connection): void;
   onEnd(connection: Connection, end: End): void;
 }
@@ -89,7 +89,7 @@ export interface Granted {
   readonly user: UserProperties | undefined;
 }
 
-/** What is under way in one direction. */
+/** Messages in flight in one direction. */
 class Underway extends mqtt.Store {
   readonly packets = new Map<number, Packet>();
 
@@ -105,7 +105,7 @@ class Underway extends mqtt.Store {
     return this;
   }
 
-  /** A connection that has ended keeps what it has, for the next. */
+  /** A connection that has ended keeps its messages for the next one. */
   override close(...[callback]: Parameters<mqtt.Store["close"]>): void {
     callback();
   }
@@ -130,7 +130,7 @@ export class Connection {
   #limits: NonNullable<IConnackPacket["properties"]> = {};
   #isReady = false;
   #hasEnded = false;
-  /** Goes on with a message that waits for room. */
+  /** Continues with a message that waits for capacity. */
   #held: (() => void) | undefined;
   #pinging: ReturnType<typeof setInterval> | undefined;
 
@@ -146,7 +146,7 @@ export class Connection {
     this.#login = login;
     this.#listener = listener;
     this.#client = mqtt.connect(this.#options(cleanStart, user));
-    // Acknowledgements are small: they would wait for one another, 40 ms each.
+    // Acknowledgements are small: without this each would wait 40 ms for the previous one.
     (this.#client.stream as { setNoDelay?: (on: boolean) => void }).setNoDelay?.(true);
     this.#client.handleMessage = (packet, done): void => this.#onMessage(packet, done);
     this.#client.on("packetreceive", (packet) => this.#onPacket(packet));
@@ -155,29 +155,29 @@ export class Connection {
     this.#client.on("close", () => this.#end({ kind: "lost", problem: "the connection was closed" }));
   }
 
-  /** Whether it can be used. */
+  /** Whether the connection can be used. */
   get isReady(): boolean {
     return this.#isReady && !this.#hasEnded;
   }
 
   /** Whether the CONNECT may have been sent: the broker has the session then, whether it has answered or not. */
   get isDialed(): boolean {
-    // Of a WebSocket it is not known.
+    // For a WebSocket it is not known.
     return (this.#client.stream as { connecting?: boolean }).connecting !== true;
   }
 
-  /** Whether it takes no more at the moment: what was written is still on its way out. */
+  /** Whether it accepts no more for now, because earlier bytes are still being written. */
   get isCongested(): boolean {
     return this.#client.stream.writableNeedDrain;
   }
 
-  /** The session goes on here: what was under way on `other` is under way on this one. To be called in `onAccepted`. */
+  /** The session continues here: messages in flight on `other` are now in flight on this connection. To be called in `onAccepted`. */
   continueFrom(other: Connection): void {
     this.#outgoing.takeFrom(other.#outgoing);
     this.#incoming.takeFrom(other.#incoming);
   }
 
-  /** Why a message cannot be sent: the broker would end the connection for it, again and again. Undefined if it can. */
+  /** Why a message cannot be sent: the broker would close every connection that sends it. Undefined if it can be sent. */
   refusalOf(message: Message, identity: string | undefined): Refused | undefined {
     const { maximumQoS = 2, retainAvailable = true, maximumPacketSize } = this.#limits;
     if (message.qos > maximumQoS) {
@@ -192,7 +192,7 @@ export class Connection {
       : undefined;
   }
 
-  /** Writes a PUBLISH. Answers its packet identifier; 0 for QoS 0. */
+  /** Writes a PUBLISH. Returns its packet identifier; 0 for QoS 0. */
   publish(message: Message, identity: string | undefined): number {
     const properties = this.#login.version === 5 ? toProperties(message, identity) : {};
     const options = { qos: message.qos, retain: message.retain, properties };
@@ -200,10 +200,10 @@ export class Connection {
     return message.qos === 0 ? 0 : this.#client.getLastMessageId();
   }
 
-  /** Subscribes to one filter, which the session may have if it `isDoubtful`. Undefined: the connection ended before the answer. */
+  /** Subscribes to one filter, which the session may already have if `isDoubtful`. Undefined: the connection ended before the answer. */
   async subscribe(filter: string, how: Subscription, isDoubtful: boolean): Promise<Granted | undefined> {
     return new Promise((resolve) => {
-      // In doubt: the session may have the subscription, so retained messages only if it is new.
+      // The session may have the subscription, so retained messages are wanted only if it is new.
       const retainHandling = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
       const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : retainHandling } as const;
       this.#client.subscribe(filter, options, (_error, _granted, packet) => {
@@ -213,7 +213,7 @@ export class Connection {
     });
   }
 
-  /** Ends subscriptions. Answers whether the broker answered. */
+  /** Ends subscriptions. Returns whether the broker answered. */
   async unsubscribe(filters: string[]): Promise<boolean> {
     return new Promise((resolve) => {
       this.#client.unsubscribe(filters, (error) => resolve(error === undefined || error === null));
@@ -225,33 +225,33 @@ export class Connection {
     this.#client.sendPing();
   }
 
-  /** There is room for messages again. */
+  /** Messages can be accepted again. */
   resumeReading(): void {
-    const goOn = this.#held;
-    this.#letGo();
-    goOn?.();
+    const proceed = this.#held;
+    this.#release();
+    proceed?.();
   }
 
-  /** Sends DISCONNECT; `endsSession` also ends the session at the broker. Nothing is told any more. */
+  /** Sends DISCONNECT; `endsSession` also ends the session at the broker. No more callbacks follow. */
   async disconnect(endsSession: boolean): Promise<void> {
     this.#hasEnded = true;
-    this.#letGo();
-    // mqtt.js would wait for what is unanswered; who leaves has waited already.
+    this.#release();
+    // mqtt.js would wait for missing answers; the caller has already waited.
     Object.keys(this.#client.outgoing).forEach((id) => this.#client.removeOutgoingMessage(Number(id)));
     const properties = endsSession && this.#login.version === 5 ? { properties: { sessionExpiryInterval: 0 } } : {};
     let timer: ReturnType<typeof setTimeout> | undefined;
     await new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, FAREWELL_MS);
+      timer = setTimeout(resolve, DISCONNECT_WAIT_MS);
       this.#client.end(false, { reasonCode: 0, ...properties }, () => resolve());
     });
     clearTimeout(timer);
     this.#client.stream.destroy();
   }
 
-  /** Ends the connection without a word. Nothing is told any more. */
+  /** Closes the connection without DISCONNECT. No more callbacks follow. */
   drop(): void {
     this.#hasEnded = true;
-    this.#letGo();
+    this.#release();
     this.#client.end(true);
   }
 
@@ -325,7 +325,7 @@ export class Connection {
     if (code === 0) {
       this.#limits = connack.properties ?? {};
       this.#listener.onAccepted(this, connack);
-    } else if (this.#login.version === 5 ? PASSING.has(code) : code === UNAVAILABLE_311) {
+    } else if (this.#login.version === 5 ? TEMPORARY.has(code) : code === UNAVAILABLE_311) {
       this.#end(this.#endOf(code, connack.properties));
     } else {
       this.#end({ kind: "refused", error: new Refused(code, reasonOf(code)) });
@@ -356,7 +356,7 @@ export class Connection {
     }
   }
 
-  /** A message is acknowledged when `done` is called, so not before the application has room for it. */
+  /** A message is acknowledged when `done` is called, so not before the application can accept it. */
   #onMessage(packet: IPublishPacket, done: (error?: Error) => void): void {
     if (this.#hasEnded || !this.#client.connected) {
       // The broker sends it again on the next connection.
@@ -370,7 +370,7 @@ export class Connection {
   }
 
   #hold(packet: IPublishPacket, done: (error?: Error) => void): void {
-    // Nothing is read, so no answer to a PINGREQ either: that is no sign of a broker that died.
+    // Nothing is read, so answers to PINGREQ are not either. That does not mean that the broker is down.
     const ping = (): void => {
       this.#client.sendPing();
       this.#client.reschedulePing(true);
@@ -380,7 +380,7 @@ export class Connection {
     this.#held = (): void => this.#onMessage(packet, done);
   }
 
-  #letGo(): void {
+  #release(): void {
     clearInterval(this.#pinging);
     this.#held = undefined;
   }
@@ -397,7 +397,7 @@ function reasonOf(code: number): string {
   return mqtt.ReasonCodes[code as keyof typeof mqtt.ReasonCodes] || `reason code ${code}`;
 }
 
-/** The error of an answer; undefined if it is none. */
+/** The error in an answer; undefined if it is not an error. */
 export function refusal(code: number): Refused | undefined {
   return code >= 0x80 ? new Refused(code, reasonOf(code)) : undefined;
 }

@@ -1,4 +1,4 @@
-/** Asking control planes by HTTP: when the client begins, and again when its topics change. */
+/** Requests to control planes over HTTP: when the client starts, and again when its topics change. */
 
 import type { RequestOptions } from "node:https";
 import type { SecureContextOptions } from "node:tls";
@@ -9,22 +9,22 @@ import { type Entry, type Request, refusedEntry } from "./placement.js";
 import { Wake } from "./waiting.js";
 
 const TIMEOUT_MS = 2000;
-/** Topics that change together are asked for together. */
+/** Topics that change within this time are requested together. */
 const GATHER_S = 0.02;
-/** Longest wait before a control plane that did not answer is asked again; drawn evenly. */
+/** Longest wait before a control plane that did not answer is asked again; the wait is drawn evenly. */
 const ASK_AGAIN_S = 20;
-/** How often topics that were published to without having been declared are looked for. */
+/** How often undeclared topics that were published to are looked for. */
 const LOOK_S = 1;
 
-/** What becomes of a request. */
+/** What happens with the result of a request. */
 export interface Answers {
   onAnswer(text: string): void;
-  /** The control plane refuses requests that name it. Returns whether it is left out of requests from now on, and was not so far. */
+  /** The control plane refuses requests with this entry. Returns whether it is newly left out of requests. */
   onDenied(entry: Entry): boolean;
   onProblem(problem: string): void;
 }
 
-/** Asks control planes as long as the client lives; without any it does nothing. */
+/** Asks control planes while the client runs; without control planes it does nothing. */
 export class Asking {
   readonly #urls: readonly string[];
   readonly #authorization: string | undefined;
@@ -49,11 +49,11 @@ export class Asking {
     this.#answers = answers;
   }
 
-  /** Asks, and goes on asking. Fulfilled after the first time. */
+  /** Asks, and keeps asking. Fulfilled after the first answer or failure. */
   async start(): Promise<void> {
     if (this.#urls.length > 0) {
       await this.#ask();
-      void this.#goOn();
+      void this.#keepAsking();
     }
   }
 
@@ -68,7 +68,7 @@ export class Asking {
     this.#wake.set();
   }
 
-  async #goOn(): Promise<void> {
+  async #keepAsking(): Promise<void> {
     while (!this.#isOver) {
       const isAsked = await this.#wake.wait(LOOK_S);
       if (!isAsked && this.#asked?.publish.length === this.#request().publish.length) {
@@ -93,12 +93,12 @@ export class Asking {
     }
   }
 
-  /** Asks one after the other, in an order drawn by lot. Throws Error with the last problem if none answers. */
+  /** Asks one after the other, in random order. Throws Error with the last problem if none answers. */
   async #askEach(): Promise<string> {
     let problem = "no control plane is named";
     for (const url of shuffled(this.#urls)) {
       let entry: Entry | undefined;
-      // Each time the request has an entry less.
+      // Each time the request has one entry less.
       do {
         entry = undefined;
         this.#asked = this.#request();
@@ -146,7 +146,7 @@ async function post(
   return { status: answer.status, text: await answer.text() };
 }
 
-/** `fetch` takes no certificates. An `import` of the module would keep bundlers for browsers from working. */
+/** `fetch` accepts no certificates. A static `import` of the module would break bundlers for browsers. */
 function postWith(address: string, options: RequestOptions, body: string): Promise<Answer> {
   const { request } = process.getBuiltinModule("node:https");
   return new Promise((resolve, reject) => {
@@ -162,7 +162,7 @@ function postWith(address: string, options: RequestOptions, body: string): Promi
   });
 }
 
-/** What a problem document (RFC 9457) says. */
+/** The text of a problem document (RFC 9457). */
 function reasonOf(body: string): string {
   try {
     const problem: { detail?: unknown; title?: unknown } | null = JSON.parse(body);
@@ -184,7 +184,7 @@ function basicAuthorization(userName: string, password: string): string {
   return `Basic ${btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))}`;
 }
 
-/** In an order drawn by lot. */
+/** In random order. */
 export function shuffled<T>(values: readonly T[]): T[] {
   const drawn = [...values];
   for (let index = drawn.length - 1; index > 0; index -= 1) {

@@ -1,4 +1,4 @@
-/** Keeps the sessions of a client as its plan has them. */
+/** Makes a client's sessions match its plan. */
 
 import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
@@ -24,16 +24,16 @@ import { Routes } from "./routes.js";
 import { type Leave, type Owner, Session } from "./session.js";
 import { Changes, Reply } from "./waiting.js";
 
-/** Brokers remembered at most. */
+/** The most brokers that are remembered. */
 const KNOWN = 64;
-/** Denied filters remembered at most. */
+/** The most denied filters that are remembered. */
 const DENIED = 1000;
-/** After its last message on the old session a moved filter's messages may still wait on the new one. */
+/** After the last message of a moved filter on the old session, its messages may still wait on the new one. */
 const LATE_S = 2;
 
 /** See the module. */
 export class Director implements Owner {
-  /** Notified when a session comes, goes or has room. */
+  /** Notified when a session starts, ends or can accept messages. */
   readonly changes = new Changes();
   isPlaced = false;
   lastProblem = "";
@@ -53,13 +53,13 @@ export class Director implements Owner {
   readonly #unsubscribing = new Map<string, Array<Reply<void>>>();
   readonly #granted = new Map<string, Qos>();
   readonly #timers = new Set<ReturnType<typeof setTimeout>>();
-  /** Control planes by HTTP. */
+  /** Control planes over HTTP. */
   readonly #asking: Asking;
-  /** Topics and filters that the control plane denies: they are not named, filters until a broker grants them. */
+  /** Topics and filters that the control plane denied: requests leave them out, filters until a broker grants them. */
   readonly #denied = { publish: new Set<string>(), subscribe: new Set<string>() };
-  /** What the last CONNECT of the first session asked for. */
+  /** The request in the last CONNECT of the first session. */
   #asked: Request | undefined;
-  /** How often the request in the CONNECT of the first session changed so that it should be made again at once. */
+  /** Number of changes of the request in the CONNECT of the first session that should be sent at once. */
   #requests = 0;
   #toBeRead = new Set<number>();
   #ended: ClosedError | undefined;
@@ -82,9 +82,9 @@ export class Director implements Owner {
     });
   }
 
-  // Life
+  // Life cycle
 
-  /** Connects; what was declared is subscribed to on every session before anybody relies on it. */
+  /** Connects. Declared subscriptions are made on every session before the client counts as connected. */
   async open(): Promise<void> {
     const declared = [...this.#settings.subscribe].map(([filter, qos]) => this.#wish(filter, qos));
     await this.#asking.start();
@@ -139,7 +139,7 @@ export class Director implements Owner {
     }
   }
 
-  // What an application does
+  // The application's calls
 
   get clientId(): string {
     return this.#login.clientId;
@@ -201,7 +201,7 @@ export class Director implements Owner {
     return reply;
   }
 
-  /** The next message; undefined: there will be none. */
+  /** The next message; undefined if there will be no more. */
   async nextMessage(): Promise<Message | undefined> {
     for (;;) {
       const wasFull = this.isFull();
@@ -222,7 +222,7 @@ export class Director implements Owner {
     }
   }
 
-  // What sessions tell
+  // Callbacks of sessions
 
   isFull(): boolean {
     return this.#messages.length >= this.#settings.receiveQueue;
@@ -262,7 +262,7 @@ export class Director implements Owner {
     if (number === 1 && !this.#connecting.isDone) {
       this.#connecting.resolve();
     } else if (number === 1) {
-      // It may have been sent here because its sessions should be elsewhere now.
+      // It may have been redirected here because its sessions should be elsewhere now.
       this.#asking.soon();
     }
     this.#settle();
@@ -322,7 +322,7 @@ export class Director implements Owner {
     this.lastProblem = error.message;
     const session = this.#sessions.get(number);
     if (number > 1 && session !== undefined) {
-      // A further session that the broker does not want: its topics are served by the first.
+      // The broker refuses a further session: the first one serves its topics.
       this.#plan.giveUp(number);
       this.#routes.forget(number);
       session.assign({ target: undefined, filters: new Map(), leave: "now", requests: 0 });
@@ -350,7 +350,7 @@ export class Director implements Owner {
 
   onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
     this.#routes.leave(message.topic);
-    // A topic that is denied stays known, or it would be named again.
+    // A denied topic is remembered, or the next request would have it again.
     if (error instanceof Refused && !this.#denied.publish.has(message.topic)) {
       this.#routes.unlearn(message.topic);
     }
@@ -379,11 +379,11 @@ export class Director implements Owner {
     const { publish, maxSessions, rates } = this.#settings;
     const published = sortedUnique([...publish, ...this.#routes.learned]);
     const named = published.filter((topic) => !this.#denied.publish.has(topic));
-    const wishes = sortedUnique(this.#plan.wishes).filter((filter) => !this.#denied.subscribe.has(filter));
-    return toRequest(this.clientId, named, wishes, maxSessions, rates);
+    const wanted = sortedUnique(this.#plan.wanted).filter((filter) => !this.#denied.subscribe.has(filter));
+    return toRequest(this.clientId, named, wanted, maxSessions, rates);
   }
 
-  /** Does not name it any more. Returns whether it did so far. */
+  /** Leaves it out of requests from now on. Returns whether it was in them so far. */
   #deny({ list, name }: Entry): boolean {
     this.lastProblem = `the control plane does not place ${JSON.stringify(name)}: denied`;
     const denied = this.#denied[list];
@@ -420,7 +420,7 @@ export class Director implements Owner {
     filters.forEach((filter) => this.#later(LATE_S, () => this.#ledger.end(filter)));
   }
 
-  /** Opens the sessions that are missing and says to each what it shall be. */
+  /** Opens missing sessions, and gives each session its assignment. */
   #settle(): void {
     if (this.#ended !== undefined) {
       return;

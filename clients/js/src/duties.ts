@@ -1,4 +1,4 @@
-/** What a session does on its connection: it has the filters that it is assigned, and sends what waits. */
+/** The work of a session on its connection: it subscribes to its filters, and sends waiting messages. */
 
 import type { UserProperties } from "mqtt-packet";
 
@@ -8,8 +8,8 @@ import type { Message, Qos } from "./message.js";
 import type { Owner, Session } from "./session.js";
 import type { Reply } from "./waiting.js";
 
-/** Messages of QoS 1 and 2 under way, a session; fewer if the broker says so. */
-const MOST_UNDER_WAY = 100;
+/** Messages of QoS 1 and 2 in flight for each session; fewer if the broker demands it. */
+const MAX_IN_FLIGHT = 100;
 /** Filters in one UNSUBSCRIBE. */
 const BATCH = 64;
 const IDENTIFIER_NOT_FOUND = 0x92;
@@ -23,18 +23,18 @@ export interface Outgoing {
 
 /** See the module. */
 export class Duties {
-  /** What waits to be sent, in order. */
+  /** Messages that wait to be sent, in order. */
   readonly outgoing: Outgoing[] = [];
   readonly #session: Session;
   readonly #owner: Owner;
-  /** Under way, by packet identifier, in the order of their first sending; and on which connection that was. */
-  readonly #underWay = new Map<number, { outgoing: Outgoing; connection: number }>();
+  /** Messages in flight by packet identifier, in the order in which they were first sent, with the connection of that. */
+  readonly #inFlight = new Map<number, { outgoing: Outgoing; connection: number }>();
   #connections = 0;
-  #underWayLimit = MOST_UNDER_WAY;
+  #inFlightLimit = MAX_IN_FLIGHT;
   readonly #subscribed = new Set<string>();
-  /** Sent in a SUBSCRIBE or UNSUBSCRIBE that was not answered yet. */
+  /** Filters in a SUBSCRIBE or UNSUBSCRIBE that is not answered yet. */
   readonly #asked = new Set<string>();
-  /** The same on a connection that ended before the answer: the session may have them or not. */
+  /** The same on a connection that ended before the answer: the session may have these filters or not. */
   readonly #doubtful = new Set<string>();
   readonly #refused = new Set<string>();
 
@@ -43,18 +43,18 @@ export class Duties {
     this.#owner = owner;
   }
 
-  /** Whether all that was to be sent is acknowledged. */
+  /** Whether everything sent is acknowledged. */
   get isSent(): boolean {
-    return this.outgoing.length === 0 && this.#underWay.size === 0;
+    return this.outgoing.length === 0 && this.#inFlight.size === 0;
   }
 
   /** A broker has accepted the session. */
   onConnected(receiveMaximum: number | undefined): void {
     this.#connections += 1;
-    this.#underWayLimit = Math.min(MOST_UNDER_WAY, receiveMaximum ?? MOST_UNDER_WAY);
+    this.#inFlightLimit = Math.min(MAX_IN_FLIGHT, receiveMaximum ?? MAX_IN_FLIGHT);
   }
 
-  /** Answers that were waited for on the connection before do not come any more. */
+  /** Missing answers of the previous connection will not arrive any more. */
   onInterrupted(): void {
     for (const filter of this.#asked) {
       this.#doubtful.add(filter);
@@ -63,30 +63,30 @@ export class Duties {
     this.#asked.clear();
   }
 
-  /** The broker does not have the session: what was under way is published again at QoS 1, and in doubt at QoS 2. */
+  /** The broker does not have the session: messages in flight are published again at QoS 1; at QoS 2 their outcome is unknown. */
   onSessionLost(): void {
     const filters = [...this.#subscribed, ...this.#doubtful].sort();
     this.#subscribed.clear();
     this.#doubtful.clear();
     filters.forEach((filter) => this.#owner.onUnsubscribed(this.#session.number, filter));
-    const lost = [...this.#underWay.values()].map(({ outgoing }) => outgoing);
-    this.#underWay.clear();
+    const lost = [...this.#inFlight.values()].map(({ outgoing }) => outgoing);
+    this.#inFlight.clear();
     this.outgoing.unshift(...lost.filter(({ message }) => message.qos === 1));
     for (const outgoing of lost.filter(({ message }) => message.qos === 2)) {
-      const why = "the broker lost the session while this message of QoS 2 was under way";
+      const why = "the broker lost the session while this message of QoS 2 was in flight";
       this.#owner.onSettled(outgoing, new OutcomeUnknown(why));
     }
   }
 
-  /** Nothing is sent any more. */
+  /** No more messages are sent. */
   abandon(why: ThicketError): void {
-    const left = [...[...this.#underWay.values()].map(({ outgoing }) => outgoing), ...this.outgoing];
-    this.#underWay.clear();
+    const left = [...[...this.#inFlight.values()].map(({ outgoing }) => outgoing), ...this.outgoing];
+    this.#inFlight.clear();
     this.outgoing.length = 0;
     left.forEach((outgoing) => this.#owner.onSettled(outgoing, why));
   }
 
-  /** Does what there is to do. */
+  /** Does what is due. */
   act(connection: Connection): void {
     this.#subscribe(connection);
     this.#unsubscribe(connection);
@@ -104,7 +104,7 @@ export class Duties {
       }
       this.#asked.add(filter);
       this.#owner.onAsked(this.#session.number, filter);
-      // One filter a packet: so an answer about a better node is about one.
+      // One filter for each packet: so an answer with a better node concerns one filter.
       void connection.subscribe(filter, how, this.#doubtful.has(filter)).then((granted) => {
         if (granted !== undefined && connection.isReady) {
           this.#onSubscribed(filter, granted.code, granted.user);
@@ -158,11 +158,11 @@ export class Duties {
     this.#session.wake();
   }
 
-  /** Sends what waits, as far as the broker and the connection take it. */
+  /** Sends waiting messages, as many as the broker and the connection accept. */
   #publish(connection: Connection): void {
     while (connection.isReady && !connection.isCongested) {
       const [outgoing] = this.outgoing;
-      if (outgoing === undefined || (outgoing.message.qos > 0 && this.#underWay.size >= this.#underWayLimit)) {
+      if (outgoing === undefined || (outgoing.message.qos > 0 && this.#inFlight.size >= this.#inFlightLimit)) {
         return;
       }
       this.outgoing.shift();
@@ -175,21 +175,21 @@ export class Duties {
       if (packetId === 0) {
         this.#owner.onSettled(outgoing, undefined);
       } else {
-        this.#underWay.set(packetId, { outgoing, connection: this.#connections });
+        this.#inFlight.set(packetId, { outgoing, connection: this.#connections });
       }
     }
   }
 
   /** A message was acknowledged, or refused. */
   onAcknowledged(packetId: number, code: number, user: UserProperties | undefined): void {
-    const found = this.#underWay.get(packetId);
+    const found = this.#inFlight.get(packetId);
     if (found === undefined) {
       return;
     }
-    this.#underWay.delete(packetId);
+    this.#inFlight.delete(packetId);
     const { outgoing, connection } = found;
     this.#session.noteBetter(outgoing.message.topic, user, "topic");
-    // Said of a PUBREL that went out again: the broker had completed the exchange.
+    // The answer to a PUBREL that was sent again: the broker had completed the exchange.
     const isComplete = code === IDENTIFIER_NOT_FOUND && connection !== this.#connections;
     this.#owner.onSettled(outgoing, isComplete ? undefined : refusal(code));
   }

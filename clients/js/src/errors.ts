@@ -1,11 +1,11 @@
 /**
- * What can go wrong.
+ * Errors.
  *
  * ```text
  * ThicketError
- * ├── ConnectError        no broker took the client
- * ├── Refused             the broker refused what was asked for: reasonCode
- * ├── OutcomeUnknown      a message of QoS 2 was under way when the broker lost the session
+ * ├── ConnectError        no broker accepted the client
+ * ├── Refused             the broker refused a request: reasonCode
+ * ├── OutcomeUnknown      a message of QoS 2 was in flight when the broker lost the session
  * └── ClosedError         the client has ended
  *     └── TakenOver       because another client uses its identifier
  * ```
@@ -13,17 +13,17 @@
  * Wrong arguments are RangeError.
  */
 
-/** What can go wrong, besides wrong arguments. */
+/** Base of all errors except wrong arguments. */
 export class ThicketError extends Error {
   override readonly name: string = "ThicketError";
 }
 
-/** No broker of those named took the first connection in time. */
+/** None of the brokers accepted the first connection in time. */
 export class ConnectError extends ThicketError {
   override readonly name: string = "ConnectError";
 }
 
-/** The broker refused what was asked for. The client serves on. */
+/** The broker refused a request. The client continues. */
 export class Refused extends ThicketError {
   override readonly name: string = "Refused";
 
@@ -36,7 +36,7 @@ export class Refused extends ThicketError {
   }
 }
 
-/** The message may have arrived, once, or not. It is not sent again. */
+/** The message may or may not have arrived, at most once. It is not sent again. */
 export class OutcomeUnknown extends ThicketError {
   override readonly name: string = "OutcomeUnknown";
 }

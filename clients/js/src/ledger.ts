@@ -1,18 +1,18 @@
 /**
- * Messages of QoS 2 that may come over two sessions while a filter moves from one to the other.
+ * Messages of QoS 2 that may arrive over two sessions while a filter moves from one to the other.
  *
- * The new session subscribes before the old one unsubscribes, so nothing is missed, and what is published in between comes
- * twice. The second is dropped: by the identity its publisher gave it, which our clients do, and otherwise by what it says,
- * as often as it came over the other session.
+ * The new session subscribes before the old one unsubscribes, so nothing is missed, and messages published in between arrive
+ * twice. The second one is dropped. Messages are compared by the identity that their publisher gave them, as our clients do, and
+ * otherwise by content; each is dropped as often as it arrived over the other session.
  */
 
 import type { Message } from "./message.js";
 import { matches } from "./topics.js";
 
-/** Messages remembered at most; the oldest go first. */
+/** The most messages that are remembered; the oldest are dropped first. */
 const REMEMBERED = 65_536;
 
-/** What came over which session while filters move. */
+/** The messages that arrived over each session while filters move. */
 export class Ledger {
   readonly #moving = new Map<string, number>();
   readonly #open = new Map<string, number[]>();
@@ -35,7 +35,7 @@ export class Ledger {
     }
   }
 
-  /** Whether `message`, which came over `session`, is to be delivered. */
+  /** Whether `message`, which arrived over `session`, should be delivered. */
   admits(session: number, message: Message, identity: string | undefined): boolean {
     if (message.qos !== 2 || ![...this.#moving.keys()].some((filter) => matches(filter, message.topic))) {
       return true;
@@ -67,7 +67,7 @@ function contentKey(message: Message): string {
   ]);
 }
 
-/** A character for each byte. */
+/** One character for each byte. */
 function bytes(value: Uint8Array): string {
   return new TextDecoder("latin1").decode(value);
 }

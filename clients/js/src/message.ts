@@ -1,18 +1,18 @@
-/** A message, in either direction. */
+/** A message, sent or received. */
 
 import type { IPublishPacket, UserProperties } from "mqtt-packet";
 
 import { LONGEST, checkText, checkTopic } from "./topics.js";
 
-/** Of the 268,435,455 bytes that a packet may have some are left for topic and properties. */
+/** Of the 268,435,455 bytes that a packet may have, some are reserved for topic and properties. */
 const LONGEST_PAYLOAD = 268_000_000;
-/** A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2. */
+/** A user property that identifies a message when it arrives over two sessions. Our publishers add it at QoS 2. */
 const MESSAGE_ID = "thicket-id";
 
 /** Quality of service. */
 export type Qos = 0 | 1 | 2;
 
-/** What may be said of a message besides its topic and payload. */
+/** Properties of a message besides its topic and payload. */
 export interface MessageOptions {
   readonly qos?: Qos;
   readonly retain?: boolean;
@@ -25,13 +25,13 @@ export interface MessageOptions {
   readonly userProperties?: Iterable<readonly [string, string]>;
 }
 
-/** A message that was received, or is to be published. */
+/** A message that was received, or that will be published. */
 export class Message {
   readonly topic: string;
   readonly payload: Uint8Array;
   readonly qos: Qos;
   readonly retain: boolean;
-  /** Whether the payload is said to be text (Payload Format Indicator). */
+  /** Whether the payload is marked as text (Payload Format Indicator). */
   readonly isText: boolean;
   /** Seconds (5.0). */
   readonly expiry: number | undefined;
@@ -53,7 +53,7 @@ export class Message {
     this.userProperties = [...(options.userProperties ?? [])];
   }
 
-  /** The payload as text; throws TypeError if it is none. */
+  /** The payload as text; throws TypeError if it is not text. */
   get text(): string {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.payload);
   }
@@ -87,7 +87,7 @@ export function checkQos(qos: number): void {
   }
 }
 
-/** What came, and the identity that its publisher gave it. */
+/** The received message, and the identity that its publisher gave it. */
 export function received(packet: IPublishPacket): { message: Message; identity: string | undefined } {
   const properties = packet.properties ?? {};
   const user = userPairs(properties.userProperties);
@@ -142,12 +142,12 @@ export function publishSize(message: Message, identity: string | undefined): num
   return withLength(withLength(properties) + rest) + 1;
 }
 
-/** A part of a packet with the variable byte integer before it that tells its length. */
+/** A part of a packet, preceded by its length as a variable byte integer. */
 function withLength(bytes: number): number {
   return bytes + 1 + Number(bytes >= 1 << 7) + Number(bytes >= 1 << 14) + Number(bytes >= 1 << 21);
 }
 
-/** User properties as the codec has them. */
+/** User properties in the form of the codec. */
 export function userObject(pairs: Iterable<readonly [string, string]>): UserProperties {
   const properties: Record<string, string[]> = Object.create(null);
   for (const [name, value] of pairs) {

@@ -1,21 +1,21 @@
-/** What a client is told. */
+/** The options of a client. */
 
 import { type Address, type Scheme, parseServers } from "./address.js";
 import type { Tls } from "./connection.js";
 import { type Message, type Qos, checkMessage, checkQos } from "./message.js";
 import { LONGEST, checkFilter, checkText } from "./topics.js";
 
-/** Most sessions a client may ask for. */
+/** The most sessions that a client may request. */
 const MOST_SESSIONS = 16;
 const MOST_PER_S = 1_000_000_000;
 export const IS_BROWSER = typeof process === "undefined" || process.versions?.node === undefined;
 
-/** Who is asked where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
+/** Who decides where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
 export type Placement = "mqtt" | readonly string[] | null;
 
-/** What a client is told besides its servers. Times are in seconds. */
+/** The options of a client besides its servers. Times are in seconds. */
 export interface Options {
-  /** Of the first session; if empty, one is drawn by lot. Further sessions are named `ID~2`, `ID~3` and so on. */
+  /** Of the first session; if empty, one is drawn at random. Further sessions are named `ID~2`, `ID~3` and so on. */
   readonly clientId?: string;
   /** 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection. */
   readonly version?: 4 | 5;
@@ -26,22 +26,22 @@ export interface Options {
   /** Of the first session. */
   readonly will?: Message;
   readonly keepAlive?: number;
-  /** How long the broker keeps the sessions of a client it has lost. */
+  /** How long the broker keeps the sessions of a client that is not connected. */
   readonly sessionExpiry?: number;
-  /** Take up the session of an earlier run, and leave it at the broker when the client closes. */
+  /** Resume the session of an earlier run, and leave it at the broker when the client closes. */
   readonly resume?: boolean;
   readonly placement?: Placement;
   /** 1 to 16. */
   readonly maxSessions?: number;
-  /** Topics or filters that will be published to, for the placement; others may be, too. */
+  /** Topics or filters that will be published to, for the placement; others may be used too. */
   readonly publish?: Iterable<string>;
   /** What to subscribe to from the beginning. */
   readonly subscribe?: Readonly<Record<string, Qos>>;
   /** Messages a second by topic, for the placement. */
   readonly rates?: Readonly<Record<string, number>>;
-  /** Messages that wait for the application; at this many no more is read from the broker. */
+  /** Messages that wait for the application; at this number no more is read from the broker. */
   readonly receiveQueue?: number;
-  /** Messages that wait to be sent, in each session; at this many `publish` waits. */
+  /** Messages that wait to be sent, in each session; at this number `publish` waits. */
   readonly sendQueue?: number;
   /** How long a connection to one address may take, CONNACK included. */
   readonly dialTimeout?: number;
@@ -49,7 +49,7 @@ export interface Options {
   readonly connectTimeout?: number;
   /** Longest pause before the second attempt to connect again; it doubles with each. */
   readonly firstPause?: number;
-  /** Longest pause of all. Each is drawn evenly between nothing and its length. */
+  /** Longest pause of all. Each pause is drawn evenly between 0 and its length. */
   readonly longestPause?: number;
   /** How long a session that lost a subscription must be silent before it counts as read to its end. */
   readonly quiet?: number;
@@ -83,7 +83,7 @@ export interface Settings {
   readonly quiet: number;
 }
 
-/** Checks options; RangeError that names the key if one is no good. */
+/** Checks options; RangeError that names the key if one is invalid. */
 export function check(servers: string | readonly string[], options: Options): Settings {
   const { scheme, path, addresses } = parseServers(typeof servers === "string" ? [servers] : servers);
   const settings: Settings = {
@@ -191,7 +191,7 @@ function checkNumbers(settings: Settings): void {
   }
 }
 
-/** A name that nobody else draws. */
+/** A random name that is unique in practice. */
 export function randomName(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,10 +1,10 @@
-/** The contract with the control plane (docs/clients.md): what is asked, and what is answered. */
+/** The contract with the control plane (docs/clients.md): requests and answers. */
 
 import type { Address, Scheme } from "./address.js";
 import { defaultPort, parseReference } from "./address.js";
 import { isExact, overlap } from "./topics.js";
 
-/** User properties of CONNECT that ask for a placement; the first two once a topic or filter. */
+/** User properties of CONNECT that request a placement; the first two once for each topic or filter. */
 const PUBLISH = "thicket-publish";
 const SUBSCRIBE = "thicket-subscribe";
 const MAX_SESSIONS = "thicket-max-sessions";
@@ -13,10 +13,10 @@ const RATES = "thicket-rates";
 export const PLACEMENT = "thicket-placement";
 /** In CONNECT: the client follows it. In SUBACK and PUBACK: a better node. */
 export const PLACE = "thicket-place";
-/** In CONNECT: how many redirections in a row led here. */
+/** In CONNECT: the number of redirections in a row that led here. */
 export const REDIRECTED = "thicket-redirected";
 
-/** What is asked of the control plane. */
+/** A request to the control plane. */
 export interface Request {
   readonly client_id: string;
   readonly publish: readonly string[];
@@ -26,16 +26,17 @@ export interface Request {
 }
 
 /**
- * A request without what it would be refused for: shared subscriptions are not placed, they stay in their session; a rate is that of a topic that is named.
+ * A request without entries for which it would be refused. Shared subscriptions are not placed; they stay in their session.
+ * Rates are only those of topics in the request.
  */
 export function toRequest(
   clientId: string,
   publish: readonly string[],
-  wishes: readonly string[],
+  wanted: readonly string[],
   maxSessions: number,
   rates: Readonly<Record<string, number>>,
 ): Request {
-  const subscribe = wishes.filter((filter) => !filter.startsWith("$share/"));
+  const subscribe = wanted.filter((filter) => !filter.startsWith("$share/"));
   const named = new Set([...publish, ...subscribe]);
   return {
     client_id: clientId,
@@ -46,7 +47,7 @@ export function toRequest(
   };
 }
 
-/** The user properties of a CONNECT that ask the same. */
+/** The user properties of a CONNECT with the same request. */
 export function requestProperties(request: Request): Array<[string, string]> {
   const properties: Array<[string, string]> = [[MAX_SESSIONS, String(request.max_sessions)]];
   properties.push(...request.publish.map((topic): [string, string] => [PUBLISH, topic]));
@@ -78,7 +79,7 @@ export function refusedEntry(request: Request, answer: string): Entry | undefine
   return name === undefined ? undefined : { list, name };
 }
 
-/** One session of the client. Without topics it holds messages still: it is read to its end, and left. */
+/** One session of the client. A session without topics still holds messages: it is read to its end, and then left. */
 export interface Placed {
   /** Where; undefined if its node has no listener of the client's kind. */
   readonly address: Address | undefined;
@@ -94,7 +95,7 @@ export function sessionName(clientId: string, number: number): string {
   return number === 1 ? clientId : `${clientId}~${number}`;
 }
 
-/** Reads and checks an answer, by number of session; RangeError if it cannot be followed. Filters that overlap come together. */
+/** Reads and checks an answer, by number of session; RangeError if it cannot be followed. Filters that overlap are put together. */
 export function parseAnswer(text: string, clientId: string, maximum: number, scheme: Scheme): Map<number, Placed> {
   const placed = new Map<number, Placed>();
   for (const session of sessionsOf(text)) {
@@ -172,7 +173,7 @@ function sessionNumber(clientId: string, name: string): number {
   return Number(found[1]);
 }
 
-/** Two sessions whose filters match one topic would each get its messages: such filters get one home, the first's. */
+/** Two sessions with filters that match the same topic would each receive its messages. So such filters get one home, that of the first. */
 export function unite(homes: ReadonlyMap<string, number>): Map<string, number> {
   const united = new Map(homes);
   const order = [...united.keys()];
@@ -193,7 +194,7 @@ export function unite(homes: ReadonlyMap<string, number>): Map<string, number> {
   return united;
 }
 
-/** Each once, in an order that is always the same. */
+/** Each once, in a fixed order. */
 export function sortedUnique(topics: Iterable<string>): string[] {
   return [...new Set(topics)].sort();
 }

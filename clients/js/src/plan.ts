@@ -1,10 +1,11 @@
 /**
- * What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
+ * The plan of a client's sessions: which filters each should have, and how a filter moves. Pure: reports in, assignments out.
  *
- * A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left
- * when it is silent and has nothing else. If the new session is refused it, the old one is its home again. A session that was
- * asked, and has not answered, may have the filter or not: messages may come over it, but no other session unsubscribes in its
- * favour.
+ * A filter whose home changes stays at its old session until the new one has it. Then the old one unsubscribes; it is left when
+ * it is silent and has no other filters. If the new session is refused the filter, the old one is its home again.
+ *
+ * A session that was sent a request and has not answered may have the filter or not: messages may arrive over it, but no other
+ * session unsubscribes in its favour.
  */
 
 import type { Address } from "./address.js";
@@ -12,10 +13,10 @@ import type { Qos } from "./message.js";
 import { type Placed, unite } from "./placement.js";
 import { overlap } from "./topics.js";
 
-/** How a session shall have a filter. */
+/** How a session should have a filter. */
 export interface Subscription {
   readonly qos: Qos;
-  /** Another session has it as well, and was sent what is retained. */
+  /** Another session has it too, and has received the retained messages. */
   readonly isMoved: boolean;
 }
 
@@ -49,7 +50,7 @@ class Sessions {
   }
 }
 
-/** Where a session shall be, and the number of the answer that says so: a new one is followed even to the same address. */
+/** Where a session should be, and the number of the answer with that: a new answer is followed even to the same address. */
 export interface Target {
   readonly answer: number;
   readonly address: Address;
@@ -58,20 +59,20 @@ export interface Target {
 interface Slot {
   target: Target | undefined;
   isLeaving: boolean;
-  /** Moved filters whose last messages may still come. */
+  /** Moved filters whose last messages may still arrive. */
   readonly draining: Set<string>;
 }
 
 const newSlot = (target?: Target): Slot => ({ target, isLeaving: false, draining: new Set() });
 
-/** Filters, sessions, and which shall have which. */
+/** Filters, sessions, and which session should have which filter. */
 export class Plan {
   readonly #maxSessions: number;
   #answers = 0;
   readonly #qos = new Map<string, Qos>();
   readonly #home = new Map<string, number>();
   readonly #at = new Sessions();
-  /** Those that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered. */
+  /** Sessions with a SUBSCRIBE or UNSUBSCRIBE that is not answered yet. */
   readonly #asked = new Sessions();
   readonly #moving = new Set<string>();
   readonly #slots = new Map<number, Slot>([[1, newSlot()]]);
@@ -81,11 +82,11 @@ export class Plan {
   }
 
   /** The filters that the application wants. */
-  get wishes(): string[] {
+  get wanted(): string[] {
     return [...this.#home.keys()];
   }
 
-  /** The application wants a filter; one that overlaps another goes to its session. */
+  /** The application wants a filter. One that overlaps another joins its session. */
   subscribe(filter: string, qos: Qos): void {
     if (!this.#home.has(filter)) {
       this.#home.set(filter, [...this.#home].find(([other]) => overlap(filter, other))?.[1] ?? 1);
@@ -93,7 +94,7 @@ export class Plan {
     this.#qos.set(filter, qos);
   }
 
-  /** The application does not want a filter any more. Answers whether any session has it. */
+  /** The application does not want a filter any more. Returns whether a session has it. */
   unsubscribe(filter: string): boolean {
     this.#home.delete(filter);
     this.#qos.delete(filter);
@@ -104,30 +105,30 @@ export class Plan {
     return this.#home.get(filter);
   }
 
-  /** Whether the session that shall have the filter has it. */
+  /** Whether the session that should have the filter has it. */
   isHome(filter: string): boolean {
     const home = this.#home.get(filter);
     return home !== undefined && this.#at.of(filter).has(home);
   }
 
-  /** Follows an answer of the control plane. Answers the filters that begin to move. */
+  /** Follows an answer of the control plane. Returns the filters that begin to move. */
   apply(placed: ReadonlyMap<number, Placed>): string[] {
     this.#answers += 1;
-    const told = new Map<string, number>();
+    const assigned = new Map<string, number>();
     for (const [number, { address, subscribe }] of placed) {
       const slot = this.#slot(number);
       if (address !== undefined) {
         slot.target = { answer: this.#answers, address };
       }
-      subscribe.forEach((filter) => told.set(filter, number));
+      subscribe.forEach((filter) => assigned.set(filter, number));
     }
     const homes = new Map(
-      [...this.#home].map(([filter, home]) => [filter, told.get(filter) ?? (placed.has(home) ? home : 1)]),
+      [...this.#home].map(([filter, home]) => [filter, assigned.get(filter) ?? (placed.has(home) ? home : 1)]),
     );
     return [...unite(homes)].filter(([filter, home]) => this.#settle(filter, home)).map(([filter]) => filter);
   }
 
-  /** The session for an address, an old one or a new one. Undefined: there are enough already. */
+  /** The session for an address, an existing one or a new one. Undefined: there are enough already. */
   sessionAt(address: Address): number | undefined {
     for (const [number, slot] of this.#slots) {
       if (!slot.isLeaving && slot.target?.address === address) {
@@ -146,10 +147,10 @@ export class Plan {
 
   /** Whether a filter may have a session of its own; one that overlaps others stays with them. */
   mayMove(filter: string): boolean {
-    return this.#home.has(filter) && !this.wishes.some((other) => other !== filter && overlap(other, filter));
+    return this.#home.has(filter) && !this.wanted.some((other) => other !== filter && overlap(other, filter));
   }
 
-  /** Moves one filter. Answers whether it begins to move. */
+  /** Moves one filter. Returns whether it begins to move. */
   moveTo(filter: string, home: number): boolean {
     return this.mayMove(filter) && this.#settle(filter, home);
   }
@@ -169,7 +170,7 @@ export class Plan {
     return [...this.#at.of(filter), ...this.#asked.of(filter)].filter((number) => number !== this.#home.get(filter));
   }
 
-  /** Where a session is, if nobody said where it shall be. */
+  /** Where a session is, if it was not assigned an address. */
   noteAddress(number: number, address: Address): void {
     const slot = this.#slots.get(number);
     if (slot !== undefined && slot.target === undefined) {
@@ -177,7 +178,7 @@ export class Plan {
     }
   }
 
-  /** A session is sent a SUBSCRIBE or UNSUBSCRIBE: until it is answered, nobody knows whether it has the filter. */
+  /** A SUBSCRIBE or UNSUBSCRIBE is sent on a session. Until it is answered, it is not known whether the session has the filter. */
   onAsked(number: number, filter: string): void {
     this.#at.delete(filter, number);
     this.#asked.add(filter, number);
@@ -188,7 +189,7 @@ export class Plan {
     this.#at.add(filter, number);
   }
 
-  /** The broker does not let a session have a filter. Answers whether another has it still. */
+  /** The broker refuses a filter on a session. Returns whether another session still has it. */
   onRefused(number: number, filter: string): boolean {
     this.#asked.delete(filter, number);
     const others = [...this.#at.of(filter)].filter((session) => session !== number);
@@ -200,7 +201,7 @@ export class Plan {
     return false;
   }
 
-  /** A session does not have a filter any more. */
+  /** A session no longer has a filter. */
   onUnsubscribed(number: number, filter: string): void {
     this.#at.delete(filter, number);
     this.#asked.delete(filter, number);
@@ -214,20 +215,20 @@ export class Plan {
     return this.#home.has(filter) || (!this.#at.has(filter) && !this.#asked.has(filter));
   }
 
-  /** A session is silent. Answers the filters whose move is over. */
+  /** A session is silent. Returns the filters whose move is over. */
   onDrained(number: number): string[] {
     const slot = this.#slots.get(number);
     const drained = [...(slot?.draining ?? [])];
     slot?.draining.clear();
-    return drained.filter((filter) => !this.#isUnderWay(filter)).filter((filter) => this.#moving.delete(filter));
+    return drained.filter((filter) => !this.#mayStillArrive(filter)).filter((filter) => this.#moving.delete(filter));
   }
 
-  /** Whether messages of a filter may come over a session that is not its home. */
-  #isUnderWay(filter: string): boolean {
+  /** Whether messages of a filter may arrive over a session that is not its home. */
+  #mayStillArrive(filter: string): boolean {
     return this.#elsewhere(filter).length > 0 || [...this.#slots.values()].some(({ draining }) => draining.has(filter));
   }
 
-  /** A session has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over. */
+  /** A session has ended. If it is needed again by now, it begins again. Returns the filters whose move is over. */
   onLeft(number: number, isRouted: boolean): string[] {
     for (const filter of [...this.#at.filters(number), ...this.#asked.filters(number)]) {
       this.onUnsubscribed(number, filter);
@@ -242,7 +243,7 @@ export class Plan {
     return over;
   }
 
-  /** A session is not to be had: the first takes what it should have had. */
+  /** A session cannot be made: the first session takes over its filters. */
   giveUp(number: number): void {
     for (const [filter, home] of this.#home) {
       if (home === number) {
@@ -251,7 +252,7 @@ export class Plan {
     }
   }
 
-  /** Those that should be there. */
+  /** The sessions that should exist. */
   sessions(): number[] {
     return [...new Set([...this.#slots.keys(), ...this.#home.values()])].sort((one, other) => one - other);
   }
@@ -260,7 +261,7 @@ export class Plan {
     return this.#slots.get(number)?.target;
   }
 
-  /** What a session shall have now. */
+  /** What a session should have now. */
   filters(number: number): Map<string, Subscription> {
     const filters = new Map<string, Subscription>();
     if (this.#slots.get(number)?.isLeaving) {
@@ -276,7 +277,7 @@ export class Plan {
     return filters;
   }
 
-  /** Marks a session as one to be left, unless it has or shall have something. The first stays. */
+  /** Marks a session as one to leave, unless it has or should have filters. The first one stays. */
   leaves(number: number): boolean {
     const slot = this.#slot(number);
     const hasAny = this.#at.filters(number).length + this.#asked.filters(number).length > 0;

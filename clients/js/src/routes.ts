@@ -1,28 +1,28 @@
 /**
- * Which session a topic is published on.
+ * The session on which a topic is published.
  *
- * A topic changes its session only when nothing of it is under way on the old one: so the messages of one topic stay in order.
+ * A topic changes its session only when none of its messages is in flight on the old one: so the messages of one topic stay in order.
  */
 
 import { isExact, matches } from "./topics.js";
 import { Changes } from "./waiting.js";
 
-/** Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes. */
+/** The most undeclared topics that are remembered for the next placement, and their bytes: some brokers refuse a CONNECT above 100,000 bytes. */
 const LEARNED = 1000;
 const LEARNED_BYTES = 65_536;
 
-/** Topics, sessions, and what is under way. */
+/** Topics, sessions, and messages in flight. */
 export class Routes {
   readonly learned = new Set<string>();
   #learnedBytes = 0;
   #topics = new Map<string, number>();
   #filters: Array<readonly [string, number]> = [];
   readonly #open = new Set<number>();
-  /** Topics with messages under way: the session they are on, and how many. */
+  /** Topics with messages in flight: their session, and how many. */
   readonly #busy = new Map<string, { session: number; count: number }>();
   readonly #changes = new Changes();
 
-  /** The session of `topic`, with one more message under way; waits while others are on another. Undefined: closed. */
+  /** The session of `topic`, with one more message in flight. Waits while others are in flight on another session. Undefined: closed. */
   async enter(topic: string): Promise<number | undefined> {
     for (;;) {
       const session = this.#find(topic);
@@ -38,7 +38,7 @@ export class Routes {
     }
   }
 
-  /** A message of `topic` is settled. */
+  /** A message of `topic` was acknowledged, refused or given up. */
   leave(topic: string): void {
     const busy = this.#busy.get(topic);
     if (busy !== undefined && busy.count > 1) {
@@ -49,14 +49,14 @@ export class Routes {
     }
   }
 
-  /** From now on these topics and filters go to these sessions, and all others to the first. */
+  /** From now on these topics and filters are published on these sessions, and all others on the first. */
   replace(placed: ReadonlyMap<string, number>): void {
     this.#topics = new Map([...placed].filter(([topic]) => isExact(topic)));
     this.#filters = [...placed].filter(([topic]) => !isExact(topic));
     this.#changes.notify();
   }
 
-  /** One topic goes to `session` from now on. */
+  /** From now on one topic is published on `session`. */
   place(topic: string, session: number): void {
     this.#topics.set(topic, session);
     this.#changes.notify();
@@ -67,26 +67,26 @@ export class Routes {
     this.#changes.notify();
   }
 
-  /** What goes to `session` from now on goes to the first. */
+  /** Topics of `session` are published on the first session from now on. */
   close(session: number): void {
     this.#open.delete(session);
     this.#changes.notify();
   }
 
-  /** No topic is placed on `session` any more. */
+  /** No more topics are placed on `session`. */
   forget(session: number): void {
     this.#topics = new Map([...this.#topics].filter(([, place]) => place !== session));
     this.#filters = this.#filters.filter(([, place]) => place !== session);
     this.close(session);
   }
 
-  /** Nothing is published any more. */
+  /** No more messages are published. */
   closeAll(): void {
     this.#open.clear();
     this.#changes.notify();
   }
 
-  /** Whether `session` has topics, or messages under way. */
+  /** Whether `session` has topics, or messages in flight. */
   uses(session: number): boolean {
     return (
       [...this.#topics.values()].includes(session) ||
@@ -103,7 +103,7 @@ export class Routes {
     return session !== undefined && this.#open.has(session) ? session : 1;
   }
 
-  /** The broker refused a message on it: a request that names it could be refused as a whole. */
+  /** The broker refused a message on the topic, so it might refuse a whole request with the topic. */
   unlearn(topic: string): void {
     if (this.learned.delete(topic)) {
       this.#learnedBytes -= new TextEncoder().encode(topic).length;

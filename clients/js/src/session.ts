@@ -1,7 +1,7 @@
 /**
- * One session of a client: a loop that keeps it connected and makes it what its Assignment says.
+ * One session of a client: a loop that keeps it connected and makes it match its Assignment.
  *
- * Where it connects, which redirections it follows and when it leaves is here; what it does on a connection is in `Duties`.
+ * This file decides where it connects, which redirections it follows and when it leaves. Its work on a connection is in `Duties`.
  */
 
 import type { IConnackPacket, IPublishPacket, UserProperties } from "mqtt-packet";
@@ -16,43 +16,43 @@ import { PLACE, PLACEMENT, REDIRECTED } from "./placement.js";
 import type { Subscription, Target } from "./plan.js";
 import { Wake, now } from "./waiting.js";
 
-/** A connection that ended sooner counts as an attempt that failed. */
-const LASTING_S = 1;
-/** Redirections followed in a row before the pause of a failed attempt. */
+/** A connection that ended sooner counts as a failed attempt. */
+const STABLE_S = 1;
+/** Redirections that are followed in a row, before a pause as after a failed attempt. */
 const MOST_HOPS = 4;
-/** Longest wait for what is unanswered when the client closes. */
-const LAST_WORDS_S = 3;
+/** Longest wait for missing answers when the client closes. */
+const CLOSE_WAIT_S = 3;
 
-/** Whether a session is to be left. */
+/** Whether and how a session is to be left. */
 export type Leave =
   | "stay"
-  /** When nothing comes any more and all that was to be sent is acknowledged. The session ends. */
+  /** When no more messages arrive and everything sent is acknowledged. The session ends. */
   | "whenRead"
-  /** When all that was to be sent is acknowledged and the broker is known that has the session, or it takes too long. */
+  /** When everything sent is acknowledged and it is known which broker has the session, or it takes too long. */
   | "now"
   | "nowAndKeep";
 
-/** What a session shall be; only the latest counts. */
+/** What a session should be; only the latest counts. */
 export interface Assignment {
   readonly target: Target | undefined;
   readonly filters: ReadonlyMap<string, Subscription>;
   readonly leave: Leave;
-  /** Grows when the request in the CONNECT should be made again at once: the session connects once more where it is. */
+  /** Incremented when the request in the CONNECT should be repeated at once: the session then reconnects to the same address. */
   readonly requests: number;
 }
 
-/** Bounds and pauses, in seconds. */
+/** Limits and pauses, in seconds. */
 export interface Timing {
   readonly firstPause: number;
   readonly longestPause: number;
   readonly quiet: number;
 }
 
-/** What a session tells its client. */
+/** What a session reports to its client. */
 export interface Owner {
   isFull(): boolean;
   known(): readonly Address[];
-  /** User properties of the session's CONNECT, as of now. */
+  /** The current user properties for the session's CONNECT. */
   properties(number: number): ReadonlyArray<readonly [string, string]>;
   onMessage(number: number, message: Message, identity: string | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
@@ -69,10 +69,10 @@ export interface Owner {
   onLeft(number: number): void;
 }
 
-/** How far a session that lost a subscription has been read; undefined: it need not be. */
+/** How far a session that lost a subscription has been read; undefined: that is not needed. */
 type Drain =
   | { readonly kind: "quiet"; readonly since: number }
-  /** A PINGREQ is on its way: what the broker sent before its answer has come. */
+  /** A PINGREQ is sent: when its answer arrives, everything that the broker sent before has arrived. */
   | { readonly kind: "pinged" }
   | { readonly kind: "done" };
 
@@ -88,15 +88,15 @@ export class Session implements Listener {
   readonly #wake = new Wake();
   #assignment: Assignment = { target: undefined, filters: new Map(), leave: "stay", requests: 0 };
   #cleanStart: boolean;
-  /** The connection that serves, or is to serve if nothing else does. */
+  /** The connection that serves, or will serve if no other does. */
   #current: Connection | undefined;
-  /** The connection to where the control plane wants the session, while the current one serves. */
+  /** The connection to the address that the control plane assigned, while the current one serves. */
   #next: Connection | undefined;
-  /** The last connection that was accepted: it has what is under way. */
+  /** The last connection that was accepted: it has the messages in flight. */
   #accepted: Connection | undefined;
   #end: Outcome | undefined;
   #candidates: Address[] = [];
-  /** Whether the candidates are where a broker has sent the session. */
+  /** Whether the candidates come from a redirection. */
   #isRedirected = false;
   #last: Address | undefined;
   #followed = 0;
@@ -120,7 +120,7 @@ export class Session implements Listener {
     return this.#assignment;
   }
 
-  /** Says what the session shall be from now on. */
+  /** Assigns what the session should be from now on. */
   assign(assignment: Assignment): void {
     if (!this.#isLeavingNow()) {
       this.#assignment = assignment;
@@ -128,12 +128,12 @@ export class Session implements Listener {
     }
   }
 
-  /** Has the session look at what it should do. */
+  /** Wakes the session, so that it does what is due. */
   wake(): void {
     this.#wake.set();
   }
 
-  /** There is room for messages again. */
+  /** Messages can be accepted again. */
   resumeReading(): void {
     this.#current?.resumeReading();
     this.wake();
@@ -159,7 +159,7 @@ export class Session implements Listener {
       }
       const begun = now();
       const end = await this.#serve(address);
-      if (now() - begun > LASTING_S) {
+      if (now() - begun > STABLE_S) {
         this.#failures = 0;
       }
       this.#owner.onDisconnected(this.number);
@@ -184,7 +184,7 @@ export class Session implements Listener {
     }
   }
 
-  /** The next address to try. Undefined: the session is to be left, and there is nothing to be read. */
+  /** The next address to try. Undefined: the session is to be left, and has no messages to read. */
   async #nextAddress(): Promise<Address | undefined> {
     while (!this.#isLeavingNow()) {
       const next = this.#candidates.shift();
@@ -205,14 +205,14 @@ export class Session implements Listener {
     return this.#nextPlace();
   }
 
-  /** Where a session that is to be left can be ended still: where it was sent, if a broker has it at all. */
+  /** Where a session that is to be left can still be ended: where it was redirected to, if a broker has it at all. */
   #nextPlace(): Address | undefined {
-    this.#closingUntil ??= now() + LAST_WORDS_S;
+    this.#closingUntil ??= now() + CLOSE_WAIT_S;
     const isInTime = now() < this.#closingUntil;
     return this.#isSentElsewhere && this.#assignment.leave === "now" && isInTime ? this.#candidates.shift() : undefined;
   }
 
-  /** Whether a broker that had the session has sent it to where it connects now. */
+  /** Whether a broker that had the session redirected it to the address that it connects to now. */
   get #isSentElsewhere(): boolean {
     return this.#isRedirected && this.#accepted !== undefined;
   }
@@ -225,7 +225,7 @@ export class Session implements Listener {
     }
   }
 
-  /** Where it was, where it should be, and then any other. */
+  /** Where it was, where it should be, and then any other address. */
   #freshCandidates(): Address[] {
     const first = this.#last === undefined ? [] : [this.#last];
     const { target } = this.#assignment;
@@ -262,7 +262,7 @@ export class Session implements Listener {
     }
   }
 
-  /** Does what there is to do. Answers how it ended, if it has. */
+  /** Does what is due. Returns how the connection ended, if it has. */
   #look(connection: Connection): Outcome | undefined {
     if (this.#end === undefined && connection.isReady) {
       this.#act(connection);
@@ -273,7 +273,7 @@ export class Session implements Listener {
   }
 
   async #finish(end: Outcome): Promise<void> {
-    // If it has not answered in time, the session counts as one of the broker that serves.
+    // If it does not answer in time, the broker that serves counts as the one with the session.
     this.#next?.drop();
     this.#next = undefined;
     if (end.kind === "left" && this.#current !== undefined && this.#current === this.#accepted) {
@@ -284,7 +284,7 @@ export class Session implements Listener {
     this.#current = undefined;
   }
 
-  /** Throws if the platform has no such connection: a page that came by HTTPS may not use `ws`. */
+  /** Throws if the platform does not allow the connection: a page loaded over HTTPS may not use `ws`. */
   #dial(address: Address): Connection {
     this.#requests = this.#assignment.requests;
     const user = [...this.#owner.properties(this.number)];
@@ -301,7 +301,7 @@ export class Session implements Listener {
     this.#leave();
   }
 
-  /** Connects where the control plane wants the session; the connection here serves until the broker there has accepted it. */
+  /** Connects to the address that the control plane assigned. The current connection serves until the broker there has accepted the session. */
   #followPlacement(connection: Connection): void {
     if (this.#isMoving || this.#isLeavingNow()) {
       return;
@@ -314,7 +314,7 @@ export class Session implements Listener {
       this.#next = undefined;
       address = target.address;
     }
-    // A connection elsewhere makes the request as well.
+    // A connection elsewhere makes the request too.
     if (address !== connection.address || requests > this.#requests) {
       this.#next?.drop();
       this.#next = undefined;
@@ -348,7 +348,7 @@ export class Session implements Listener {
         break;
       case "now":
       case "nowAndKeep":
-        this.#closingUntil ??= now() + LAST_WORDS_S;
+        this.#closingUntil ??= now() + CLOSE_WAIT_S;
         if ((!this.duties.isSent || this.#isMoving) && now() < this.#closingUntil) {
           return;
         }
@@ -356,14 +356,14 @@ export class Session implements Listener {
     this.#end = { kind: "left" };
   }
 
-  /** Whether the session may be at the broker of the next connection already: only who has it can end it. */
+  /** Whether the broker of the next connection may already have the session: only the broker that has it can end it. */
   get #isMoving(): boolean {
     return this.#next?.isDialed === true;
   }
 
-  /** The broker's answer gets its time, and so does what is sent again after a lost connection. */
+  /** Waits for the broker's answer, and for messages that are sent again after a lost connection. */
   #leaveUnready(connection: Connection): void {
-    this.#closingUntil ??= now() + LAST_WORDS_S;
+    this.#closingUntil ??= now() + CLOSE_WAIT_S;
     const mayBeThere = connection.isDialed || this.#isSentElsewhere;
     if (!mayBeThere || now() >= this.#closingUntil) {
       this.#end = { kind: "left" };
@@ -381,12 +381,12 @@ export class Session implements Listener {
     return deadlines.length > 0 ? Math.min(...deadlines) - now() : undefined;
   }
 
-  /** What is left on the old session may still come: it is silent no earlier than this. */
+  /** Messages of the old session may still arrive: it counts as silent no earlier than this. */
   onUnsubscribed(): void {
     this.#drain = { kind: "quiet", since: now() };
   }
 
-  /** Tells the client of a better node that an answer names. */
+  /** Reports to the client a better node that an answer names. */
   noteBetter(topic: string, user: UserProperties | undefined, kind: "filter" | "topic"): void {
     for (const [name, value] of userPairs(user)) {
       const [address] = name === PLACE ? parseReference(value, defaultPort(this.#login.scheme)) : [];
@@ -396,7 +396,7 @@ export class Session implements Listener {
     }
   }
 
-  // What connections tell
+  // Callbacks of connections
 
   mayRead(): boolean {
     return !this.#owner.isFull();
@@ -404,7 +404,7 @@ export class Session implements Listener {
 
   onAccepted(connection: Connection, connack: IConnackPacket): void {
     if (connection !== this.#current) {
-      // The broker has moved the session: what the old connection has under way goes on here.
+      // The broker has moved the session: messages in flight on the old connection continue here.
       this.#current?.drop();
       this.#next = undefined;
       this.#current = connection;
@@ -469,7 +469,7 @@ export class Session implements Listener {
       const problem = end.kind === "lost" ? end.problem : end.kind === "refused" ? end.error.message : end.kind;
       this.#owner.onProblem(`${connection.address}: ${problem}`);
     } else if (connection === this.#current && this.#next !== undefined) {
-      // The broker there may have the session already, and closed this connection for that.
+      // The broker there may already have the session, and may have closed this connection for that reason.
       this.#current = this.#next;
       this.#last = this.#next.address;
       this.#next = undefined;

@@ -1,17 +1,17 @@
 /** Waiting for events. */
 
-/** Wakes one loop; remembers when it does not wait. */
+/** Wakes one loop; a wake-up is remembered while the loop does not wait. */
 export class Wake {
   #isSet = false;
   #resolve: (() => void) | undefined;
 
-  /** Wakes whoever waits, or the next who will. */
+  /** Wakes the one that waits, or the next one that will. */
   set(): void {
     this.#isSet = true;
     this.#resolve?.();
   }
 
-  /** Until it is set, or `seconds` have passed. Answers whether it was set. */
+  /** Waits until it is set, or `seconds` have passed. Returns whether it was set. */
   async wait(seconds?: number): Promise<boolean> {
     if (!this.#isSet) {
       let timer: ReturnType<typeof setTimeout> | undefined;
@@ -30,11 +30,11 @@ export class Wake {
   }
 }
 
-/** Wakes everybody who waits at the moment. */
+/** Wakes all that wait at the moment. */
 export class Changes {
   #waiting: Array<() => void> = [];
 
-  /** Until the next `notify`. */
+  /** Waits until the next `notify`. */
   next(): Promise<void> {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
@@ -46,7 +46,7 @@ export class Changes {
   }
 }
 
-/** A promise and the ends of it. Nobody need wait for it: a failure that nobody waits for is no fault. */
+/** A promise with its two ends. A failure that nobody waits for is no fault. */
 export class Reply<T> {
   readonly promise: Promise<T>;
   isDone = false;
@@ -72,7 +72,7 @@ export class Reply<T> {
   }
 }
 
-/** Seconds, of a clock that does not jump. */
+/** Seconds of a monotonic clock. */
 export function now(): number {
   return performance.now() / 1000;
 }

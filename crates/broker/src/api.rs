@@ -46,39 +46,39 @@ macro_rules! mirror {
 mirror! {
     /// A node as the one that answers sees it: `GET /v1/nodes`.
     NodeEntry as Node of NodeReport {
-        /// For people.
+        /// Its name, for people.
         name: String = name,
         /// Hexadecimal.
         id: String = id,
-        /// Rises with every start.
+        /// Increases with every start.
         incarnation: u64 = incarnation,
         /// HOST:PORT for clients and other nodes.
         address: String = address,
-        /// The node that answers.
+        /// Whether it is the node that answers.
         is_self: bool = is_self,
-        /// Whether messages get there.
+        /// Whether messages reach it.
         reachable: bool = reachable,
-        /// Unix time in milliseconds since when it is out, as far as the node that answers saw it.
+        /// Unix time in milliseconds since when it is down, as far as the node that answers has seen it.
         out_since_ms: Option<u64> = out_since_ms,
-        /// Of the links with it; none while it is out.
+        /// Version of the links with it; none while it is down.
         wire_version: Option<u16> = wire_version,
-        /// Round trip of the link; none to itself.
+        /// Round trip of the link; none for the node that answers.
         rtt_us: Option<u64> = rtt_us,
-        /// Names the key that its link is proved by, or that the node that answers shows; none where links are not proved or go over others.
+        /// Name of the key that authenticates its link, or that the node that answers uses; none if links are not authenticated or go through other nodes.
         key: Option<String> = key,
-        /// Connected there.
+        /// Clients connected to it.
         clients: u64 = clients,
-        /// Made there.
+        /// Subscriptions at it.
         subscriptions: u64 = subscriptions,
-        /// What it has to do and where clients reach it; none: not known, as it is out, or of an older version.
+        /// Its load and its addresses for clients; none: not known, because it is down or of an older version.
         state: Option<NodeStateEntry> = state | state_entry,
-        /// Messages kept here for its sessions while it is out.
+        /// Messages kept here for its sessions while it is down (hinted handoff).
         hinted_messages: u64 = hinted_messages,
-        /// Of them.
+        /// Bytes of these messages.
         hinted_bytes: u64 = hinted_bytes,
-        /// The site that it is configured with; none: it has none, or it is not up.
+        /// The site in its configuration; none: it has none, or it is down.
         site: Option<String> = site,
-        /// What it has set otherwise than the node that answers, though it must be the same on all: in words.
+        /// Settings that must be the same on all nodes, but differ from those of the node that answers, in words.
         disagreements: Vec<String> = disagreements | in_words,
     }
 }
@@ -130,14 +130,14 @@ mirror! {
 }
 
 mirror! {
-    /// Who belongs to the cluster: `GET /v1/membership`.
+    /// The members of the cluster: `GET /v1/membership`.
     #[derive(Copy)]
     MembershipEntry as Membership of MembershipReport {
-        /// False: this side of the cluster has no majority, and takes no messages of QoS 1 and 2 and no new clients.
+        /// False: this side of the cluster has no quorum, and accepts no messages of QoS 1 and 2 and no new clients.
         serves: bool = serves,
         /// Nodes that ever joined and were not removed.
         members: u64 = members,
-        /// Of them, those that are there, the one that answers included.
+        /// Members that are reachable, the node that answers included.
         reachable: u64 = reachable,
     }
 }
@@ -147,9 +147,9 @@ mirror! {
     SessionEntry as Session of SessionReport {
         /// Client identifier.
         client_id: String = client_id,
-        /// Whose it is; none: nobody's in particular.
+        /// Its user; none: it belongs to no user.
         user_name: Option<String> = user_name,
-        /// Whether a connection serves it now.
+        /// Whether its client is connected now.
         connected: bool = connected,
         /// 3, 4 (3.1.1) or 5; none: unknown until its client connects, as after a failover or a restart.
         protocol_version: Option<u8> = protocol_version,
@@ -157,19 +157,19 @@ mirror! {
         peer: Option<String> = peer,
         /// Clean Start of its last CONNECT.
         clean_start: bool = clean_start,
-        /// None: it ends with the connection.
+        /// Its expiry interval; none: it ends with the connection.
         session_expiry_interval_s: Option<u32> = session_expiry_interval,
-        /// How many.
+        /// Number of its subscriptions.
         subscriptions: usize = subscriptions,
-        /// Waiting to be sent.
+        /// Messages that wait to be sent.
         queued_messages: usize = queued_messages,
         /// Their bytes.
         queued_bytes: u64 = queued_bytes,
-        /// Sent and not acknowledged.
+        /// Messages sent and not acknowledged.
         inflight_messages: usize = inflight,
-        /// Not delivered since the session began.
+        /// Messages that were not delivered since the session began.
         dropped_messages: u64 = dropped_messages,
-        /// Other nodes that have all of it.
+        /// Backups on other nodes that have the whole session.
         backups: u8 = backups,
         /// The thread that serves it.
         worker: u8 = worker,
@@ -179,23 +179,23 @@ mirror! {
 mirror! {
     /// One direction of a bridge.
     BridgeLane as BridgeLane of LaneStatistics {
-        /// Messages that came, those that came again included.
+        /// Messages received, including those sent again.
         received: u64 = received,
-        /// Messages the other broker has.
+        /// Messages that the other broker has acknowledged.
         forwarded: u64 = forwarded,
         /// Messages of QoS 0 that were dropped because the queue was full.
         dropped: u64 = dropped,
-        /// Messages the other broker does not take.
+        /// Messages that the other broker refused.
         refused: u64 = refused,
-        /// Messages whose time was over.
+        /// Messages that expired.
         expired: u64 = expired,
-        /// Messages that had crossed before.
+        /// Messages that had crossed the bridge before.
         looped: u64 = looped,
-        /// Messages no rule takes.
+        /// Messages without a matching rule.
         unmatched: u64 = unmatched,
-        /// On their way now.
+        /// Messages in the queue now.
         queue_messages: usize = queue_messages,
-        /// Their bytes.
+        /// Bytes of these messages.
         queue_bytes: usize = queue_bytes,
     }
 }
@@ -257,139 +257,139 @@ mirror! {
 }
 
 mirror! {
-    /// The four traffics since the start (Detti III), what was not delivered, and what there is now.
+    /// The four kinds of traffic since the start (Detti III), messages that were not delivered, and gauges.
     #[derive(Copy, Default)]
     TrafficCounts as TrafficCounts of Traffic {
-        /// Sessions that two nodes had, in a partition, and that became one here.
+        /// Sessions with two branches after a partition that were merged here.
         merged_sessions: u64 = merged_sessions,
-        /// What was new in the other one of them.
+        /// Messages that only the other branch had.
         merged_messages: u64 = merged_messages,
-        /// For sessions of nodes that are out, dropped or refused for want of room.
+        /// Messages for sessions of nodes that are down, dropped or refused because the limit was reached.
         hinted_dropped_messages: u64 = hinted_dropped_messages,
-        /// Connections handed to the worker that has the takers of what they publish.
+        /// Connections that moved to the worker of their matching subscribers.
         relocated_connections: u64 = relocated_connections,
-        /// From clients.
+        /// Messages from clients.
         external_in_messages: u64 = external_in_messages,
-        /// From clients.
+        /// Bytes from clients.
         external_in_bytes: u64 = external_in_bytes,
-        /// To clients.
+        /// Messages to clients.
         external_out_messages: u64 = external_out_messages,
-        /// To clients.
+        /// Bytes to clients.
         external_out_bytes: u64 = external_out_bytes,
-        /// From other nodes.
+        /// Messages from other nodes.
         internal_in_messages: u64 = internal_in_messages,
-        /// From other nodes.
+        /// Bytes from other nodes.
         internal_in_bytes: u64 = internal_in_bytes,
-        /// To other nodes.
+        /// Messages to other nodes.
         internal_out_messages: u64 = internal_out_messages,
-        /// To other nodes.
+        /// Bytes to other nodes.
         internal_out_bytes: u64 = internal_out_bytes,
-        /// An out-buffer or a queue was full.
+        /// Messages dropped because an out-buffer or a queue was full.
         dropped_messages: u64 = dropped_messages,
-        /// Of them, by the queues of sessions, one for each such session.
+        /// Those of them that were dropped by queues of sessions, one for each such session.
         queue_dropped_messages: u64 = queue_dropped_messages,
-        /// Refused to their publishers, as the queue of a session was full.
+        /// Messages refused to their publishers because the queue of a session was full.
         queue_refused_messages: u64 = queue_refused_messages,
-        /// Their time was over.
+        /// Messages that expired.
         expired_messages: u64 = expired_messages,
-        /// Wills published here, as the nodes of their clients were out.
+        /// Wills published here because the nodes of their clients were down.
         wills_of_lost_nodes: u64 = wills_of_lost_nodes,
-        /// The publisher may not publish there.
+        /// Messages whose publisher may not publish to the topic.
         refused_messages: u64 = refused_messages,
-        /// The session may not read the topic.
+        /// Messages whose topic the session may not read.
         withheld_messages: u64 = withheld_messages,
-        /// Now.
+        /// Connections now.
         connections: u64 = connections,
-        /// Now.
+        /// Sessions now.
         sessions: u64 = sessions,
-        /// Now.
+        /// Subscriptions now.
         subscriptions: u64 = subscriptions,
-        /// Now: of the subscriptions, shared ones.
+        /// Shared subscriptions among these now.
         shared_subscriptions: u64 = shared_subscriptions,
-        /// Now: messages that wait for sessions here, once for each.
+        /// Messages that wait for sessions here now, once for each session.
         queued_messages: u64 = queued_messages,
-        /// Now: of them.
+        /// Bytes of these messages now.
         queued_bytes: u64 = queued_bytes,
-        /// Now: backups here of sessions of other nodes.
+        /// Backups here of sessions of other nodes now.
         backups: u64 = backups,
-        /// Now: persistent sessions here without a whole backup on another node, though there is one, and others whose will none holds.
+        /// Persistent sessions here without a complete backup although another node is up, and other sessions whose will no other node holds, now.
         under_replicated_sessions: u64 = under_replicated_sessions,
-        /// Now.
+        /// Retained messages now.
         retained_messages: u64 = retained_messages,
-        /// Now: of them, with their topics.
+        /// Bytes of these messages and their topics now.
         retained_bytes: u64 = retained_bytes,
-        /// Now: their publishers are still owed an acknowledgement.
+        /// Messages that are not acknowledged to their publishers yet, now.
         unacknowledged_messages: u64 = unacknowledged_messages,
-        /// Connections ended because those without a session held too much.
+        /// Connections closed because those without a session held too much memory.
         half_open_refused: u64 = half_open_refused,
-        /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
+        /// Clients refused because the limit of sessions was reached, or their own limit.
         sessions_refused: u64 = sessions_refused,
-        /// Sessions that ended because their clients stayed away for longer than their expiry intervals.
+        /// Sessions that ended because their clients were away for longer than their expiry intervals.
         expired_sessions: u64 = expired_sessions,
     }
 }
 
 mirror! {
-    /// Where the memory of a worker, or of all of them, is: a part of `GET /v1/memory`.
+    /// The memory of a worker, or of all workers: a part of `GET /v1/memory`.
     #[derive(Copy, Default)]
     MemoryEntry as Memory of MemoryReport {
         /// Connections of clients.
         connections: u64 = connections,
-        /// Buffers of what is on its way to clients.
+        /// Buffers of packets to clients.
         out_buffer_bytes: u64 = out_buffer_bytes,
-        /// Buffers of packets that are not whole yet.
+        /// Buffers of incomplete packets.
         in_buffer_bytes: u64 = in_buffer_bytes,
-        /// Of them, held by connections whose CONNECT is not answered.
+        /// Those of them that are of connections whose CONNECT is not answered.
         half_open_bytes: u64 = half_open_bytes,
         /// Sessions, connected or not.
         sessions: u64 = sessions,
-        /// Waiting to be sent.
+        /// Messages that wait to be sent.
         queued_messages: u64 = queued_messages,
         /// Their bytes; a message that waits for several sessions counts for each.
         queued_bytes: u64 = queued_bytes,
-        /// Not delivered since the start, as the queue of a session was full.
+        /// Messages dropped since the start because the queue of a session was full.
         queue_dropped_messages: u64 = queue_dropped_messages,
-        /// Refused to their publishers since the start, as the queue of a session was full.
+        /// Messages refused to their publishers since the start because the queue of a session was full.
         queue_refused_messages: u64 = queue_refused_messages,
-        /// Sent and not acknowledged.
+        /// Messages sent and not acknowledged.
         inflight_messages: u64 = inflight_messages,
         /// Their bytes.
         inflight_bytes: u64 = inflight_bytes,
-        /// Filters known to the matching trees.
+        /// Filters in the matching trees.
         subscriptions: u64 = subscriptions,
         /// Text of the filters of sessions.
         filter_bytes: u64 = filter_bytes,
         /// Wills of sessions.
         wills: u64 = wills,
-        /// Their bytes, with what it costs to hold them.
+        /// Their bytes, with the memory that holds them.
         will_bytes: u64 = will_bytes,
-        /// Backups here of sessions of other nodes; what is above counts none of them, but for their filters in the matching trees.
+        /// Backups here of sessions of other nodes. The figures above do not include them, except for their filters in the matching trees.
         backups: u64 = backups,
-        /// Held for them: queued, in flight, or come before the owner spoke of them.
+        /// Messages of backups: queued, in flight, or received before the primary named them.
         backup_messages: u64 = backup_messages,
-        /// Their bytes; a message that several backups hold counts for each.
+        /// Their bytes; a message of several backups counts for each.
         backup_bytes: u64 = backup_bytes,
         /// Wills held for clients of other nodes whose sessions end with their connections.
         held_wills: u64 = held_wills,
-        /// Their bytes, with what it costs to hold them.
+        /// Their bytes, with the memory that holds them.
         held_will_bytes: u64 = held_will_bytes,
-        /// Told to the nodes that hold backups of the sessions here, and not acknowledged.
+        /// Sent to the backups of the sessions here, and not acknowledged.
         backup_stream_bytes: u64 = backup_stream_bytes,
-        /// Messages that other threads were handed, and have not taken.
+        /// Messages handed to other threads and not processed there yet.
         handed_bytes: u64 = handed_bytes,
     }
 }
 
 mirror! {
-    /// Something that is remembered of what was, such as the routes of topics: a part of `GET /v1/memory`.
+    /// A table of earlier facts, such as the routes of topics: a part of `GET /v1/memory`.
     RememberedEntry as Remembered of Remembered {
-        /// Of what.
+        /// Kind of the entries.
         what: String = what | str::to_owned,
-        /// How many there are.
+        /// Number of entries.
         entries: u64 = entries,
-        /// From so many on the older ones make room.
+        /// Limit; beyond it the oldest entries are dropped.
         at_most: u64 = at_most,
-        /// Their bytes, where they are counted.
+        /// Their bytes, if they are counted.
         bytes: Option<u64> = bytes,
     }
 }
@@ -412,33 +412,33 @@ impl RememberedEntry {
     }
 }
 
-/// Where the memory of a node is: `GET /v1/memory`. Bytes are what was asked for; the rest of the process is code, tables and what the
-/// allocator keeps.
+/// The memory of a node: `GET /v1/memory`. Bytes are those that were requested from the allocator; the rest of the process is code, tables and
+/// free memory of the allocator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryLedger {
-    /// Of the process, in memory.
+    /// Resident memory of the process.
     #[schema(required)]
     pub resident_bytes: Option<u64>,
-    /// From here on nobody new is let in.
+    /// Above this no new clients are accepted.
     #[schema(required)]
     pub limit_bytes: Option<u64>,
     /// Retained messages.
     pub retained_messages: u64,
-    /// Of their topics and records.
+    /// Bytes of their topics and records.
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
-    /// Messages of other nodes that workers were handed, and have not taken.
+    /// Messages of other nodes handed to workers and not processed there yet.
     pub handed_bytes: u64,
-    /// Kept for sessions of nodes that are out.
+    /// Messages kept for sessions of nodes that are down (hinted handoff).
     pub hinted_messages: u64,
-    /// Of them.
+    /// Bytes of these messages.
     pub hinted_bytes: u64,
-    /// For which there was no room, since the start.
+    /// Messages of hinted handoff dropped because the limit was reached, since the start.
     pub hinted_dropped_messages: u64,
-    /// What is remembered of what was, the tables of all workers together; each has a bound.
+    /// Tables of earlier facts, those of all workers added up; each has a limit.
     pub remembered: Vec<RememberedEntry>,
-    /// Of all workers.
+    /// Of all workers together.
     pub total: MemoryEntry,
     /// Of each worker, in order.
     pub workers: Vec<MemoryEntry>,
@@ -509,7 +509,7 @@ impl MemoryEntry {
 pub struct KickEntry {
     /// Client identifier.
     pub client_id: String,
-    /// Of this user only, empty: of no user; otherwise whosever have this identifier.
+    /// Only of this user; empty: only without a user. Absent: of any user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
     /// Of listeners with this topic prefix only, empty: of those without one; otherwise of all.
@@ -529,7 +529,7 @@ impl KickEntry {
     }
 }
 
-/// What a node that is drained still has: the answer of `POST /v1/drain`.
+/// The remaining clients and sessions of a node that is drained: the answer of `POST /v1/drain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Drain)]
 pub struct DrainEntry {
@@ -579,16 +579,16 @@ pub struct TraceEntry {
     pub packet: String,
 }
 
-/// What was seen since the last time: the answer of `POST /v1/trace/lines`.
+/// Packets seen since the last request: the answer of `POST /v1/trace/lines`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct TraceLines {
     /// In order for each client.
     pub lines: Vec<TraceEntry>,
-    /// Seen, and not kept because nobody asked in time.
+    /// Seen, but not kept because no request came in time.
     pub lost: u64,
 }
 
-/// What a node carried: `GET /v1/traffic`.
+/// The traffic of a node: `GET /v1/traffic`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = Traffic)]
 pub struct TrafficEntry {
@@ -654,11 +654,11 @@ impl TrafficCounts {
     }
 }
 
-/// What came of a reload: `POST /v1/reload`.
+/// The result of a reload: `POST /v1/reload`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = Reload)]
 pub struct ReloadEntry {
-    /// What could not be read, a line each; it stays as it was.
+    /// What could not be read, a line for each; the previous value stays in use.
     pub problems: Vec<String>,
 }
 

@@ -359,7 +359,7 @@ impl Director {
     fn request(&self, learned: Vec<String>) -> Request {
         let declared = self.options.publish.iter();
         let declared = declared.filter(|topic| !self.routes.is_denied(topic));
-        let mut subscribe = self.plan.wishes();
+        let mut subscribe = self.plan.wanted();
         subscribe.retain(|filter| !self.denied.contains(filter));
         let mut request = Request {
             client_id: self.client_id.clone(),

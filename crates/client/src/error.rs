@@ -43,8 +43,8 @@ pub enum Error {
     /// None of the brokers accepted the first connection, or answered its subscriptions, in time; the last problem.
     #[error("{0}")]
     Connect(String),
-    /// A message of QoS 2 was under way when the broker lost the session: it may have been delivered once, or not at all. It is not sent again.
-    #[error("the broker lost the session while this message of QoS 2 was under way")]
+    /// A message of QoS 2 was in flight when the broker lost the session: it may have been delivered once, or not at all. It is not sent again.
+    #[error("the broker lost the session while this message of QoS 2 was in flight")]
     OutcomeUnknown,
     /// Another client uses the same client identifier. This client has ended.
     #[error("another client took over the session")]

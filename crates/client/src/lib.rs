@@ -26,21 +26,21 @@
 //!   redirected, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, in which every exchange
 //!   resumes, and a subscription is made at its new session before it ends at the old one.
 //! - Messages of one topic stay in the order in which their publisher sent them. A topic's publications change sessions only when none of them is
-//!   under way. While a subscription moves to another session its messages arrive over both, and some may overtake others.
+//!   in flight. While a subscription moves to another session its messages arrive over both, and some may overtake others.
 //! - While a subscription moves, duplicates at QoS 2 are dropped. A message that a Thicket client published carries an identity (user property
 //!   `thicket-id`, added while a placement is followed and removed by the receiving client), by which the second of two is recognised. Messages
 //!   of other publishers are compared by content.
 //!
-//! # What many sessions cannot promise
+//! # Limits of several sessions
 //! - Order between topics on different sessions. Even of one publisher's two messages on two topics the later may arrive first, on the
-//!   receiving side and on the publishing side. With `max_sessions: 1` it is the broker's order.
+//!   receiving side and on the publishing side. With `max_sessions: 1` the order is the broker's.
 //! - The will and the session of an earlier run ([`Options::resume`]) belong to the first session. If it breaks, its will is published
 //!   although others may still be connected.
 //! - Filters that overlap, such as `a/#` and `a/b`, stay in one session, so that a message arrives as often as from a plain broker.
 //! - Limits that a broker sets for a client apply to each session.
 //!
-//! # What the standard cannot give
-//! A broker of another kind that loses a session, or redirects the client to one that does not have it, leaves the outcome of messages under way
+//! # Limits of the standard
+//! A broker of another kind that loses a session, or redirects the client to one that does not have it, leaves the outcome of messages in flight
 //! unknown. Those of QoS 1 are published again. Those of QoS 2 are not: [`Client::publish`] returns [`Error::OutcomeUnknown`]. Subscriptions are made
 //! again; messages published in between are missed.
 //!
@@ -87,8 +87,8 @@ pub use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
 pub use thicket_session::client::WillConfig;
 pub use thicket_transport::tls::ClientTls;
 
-/// Commands and reports under way; beyond it senders wait.
-const UNDER_WAY: usize = 64;
+/// Commands and reports that wait for their receiver; senders wait beyond it.
+const CHANNEL_CAPACITY: usize = 64;
 
 /// A client. See the [crate's documentation](crate). Clones are the same client; when the last is dropped its connections break, and the
 /// broker keeps the sessions for [`Options::session_expiry`]. [`Client::close`] ends them.
@@ -151,8 +151,8 @@ impl Client {
             given => given.to_owned(),
         };
         let declared = options.subscribe.clone();
-        let (commands, command_end) = mpsc::channel(UNDER_WAY);
-        let (reports, report_end) = mpsc::channel::<(usize, Report)>(UNDER_WAY);
+        let (commands, command_end) = mpsc::channel(CHANNEL_CAPACITY);
+        let (reports, report_end) = mpsc::channel::<(usize, Report)>(CHANNEL_CAPACITY);
         let (deliver, messages) = mpsc::channel(options.receive_queue);
         let (connecting, connected) = oneshot::channel();
         let (status, status_end) = watch::channel(Status::default());
@@ -265,7 +265,7 @@ impl Client {
         answer.await.map_err(|_| self.ended())?
     }
 
-    /// Ends the subscription to `filter`, on all sessions. Messages under way still arrive.
+    /// Ends the subscription to `filter`, on all sessions. Messages in flight still arrive.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::TakenOver`].

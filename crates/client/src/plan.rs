@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     max_sessions: usize,
     scheme: Scheme,
     /// Filters that the application subscribes to: their QoS, and their home session.
-    wishes: BTreeMap<String, (Qos, usize)>,
+    wanted: BTreeMap<String, (Qos, usize)>,
     /// Sessions that have a filter, as far as reported.
     at: BTreeMap<String, BTreeSet<usize>>,
     /// Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
@@ -48,7 +48,7 @@ impl Plan {
         Self {
             max_sessions,
             scheme,
-            wishes: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             at: BTreeMap::new(),
             asked: BTreeMap::new(),
             moving: BTreeSet::new(),
@@ -57,25 +57,25 @@ impl Plan {
         }
     }
 
-    pub(crate) fn wishes(&self) -> BTreeSet<String> {
-        self.wishes.keys().cloned().collect()
+    pub(crate) fn wanted(&self) -> BTreeSet<String> {
+        self.wanted.keys().cloned().collect()
     }
 
     /// The application subscribes to `filter`; one that overlaps another goes to its session.
     pub(crate) fn subscribe(&mut self, filter: &str, qos: Qos) {
-        let home = match self.wishes.get(filter) {
+        let home = match self.wanted.get(filter) {
             Some((_, home)) => *home,
             None => {
-                let other = self.wishes.iter().find(|(other, _)| overlap(filter, other));
+                let other = self.wanted.iter().find(|(other, _)| overlap(filter, other));
                 other.map_or(1, |(_, (_, home))| *home)
             }
         };
-        self.wishes.insert(filter.to_owned(), (qos, home));
+        self.wanted.insert(filter.to_owned(), (qos, home));
     }
 
     /// The application unsubscribes from `filter`. Returns whether any session has it.
     pub(crate) fn unsubscribe(&mut self, filter: &str) -> bool {
-        self.wishes.remove(filter);
+        self.wanted.remove(filter);
         self.at.contains_key(filter)
     }
 
@@ -88,7 +88,7 @@ impl Plan {
     }
 
     pub(crate) fn home(&self, filter: &str) -> Option<usize> {
-        self.wishes.get(filter).map(|(_, home)| *home)
+        self.wanted.get(filter).map(|(_, home)| *home)
     }
 
     /// Follows an answer of the control plane. Returns the filters that start to move.
@@ -109,16 +109,16 @@ impl Plan {
                 slot.address = Some((self.answers, address));
             }
         }
-        let told = |filter: &String| {
+        let assigned = |filter: &String| {
             let session = placed.iter().find(|(_, s)| s.subscribe.contains(filter));
             session.map(|(number, _)| *number)
         };
         let mut homes: Vec<(String, usize)> = self
-            .wishes
+            .wanted
             .iter()
             .map(|(filter, (_, home))| {
                 let kept = placed.contains_key(home).then_some(*home);
-                (filter.clone(), told(filter).or(kept).unwrap_or(1))
+                (filter.clone(), assigned(filter).or(kept).unwrap_or(1))
             })
             .collect();
         unite(&mut homes);
@@ -147,7 +147,7 @@ impl Plan {
     /// Whether `filter` may have a session of its own; one that overlaps others stays with them.
     pub(crate) fn may_move(&self, filter: &str) -> bool {
         let keeps = |other: &String| other != filter && overlap(other, filter);
-        self.wishes.contains_key(filter) && !self.wishes.keys().any(keeps)
+        self.wanted.contains_key(filter) && !self.wanted.keys().any(keeps)
     }
 
     /// Moves one filter. Returns whether it starts to move.
@@ -156,7 +156,7 @@ impl Plan {
     }
 
     fn settle_in(&mut self, filter: &str, home: usize) -> bool {
-        let Some((_, old)) = self.wishes.get_mut(filter) else {
+        let Some((_, old)) = self.wanted.get_mut(filter) else {
             return false;
         };
         let changes = *old != home;
@@ -212,13 +212,13 @@ impl Plan {
             .at
             .get(filter)
             .and_then(|sessions| sessions.iter().find(|other| **other != number));
-        match (elsewhere.copied(), self.wishes.get_mut(filter)) {
+        match (elsewhere.copied(), self.wanted.get_mut(filter)) {
             (Some(other), Some((_, home))) => {
                 *home = other;
                 true
             }
             (None, _) => {
-                self.wishes.remove(filter);
+                self.wanted.remove(filter);
                 false
             }
             (Some(_), None) => false,
@@ -240,7 +240,7 @@ impl Plan {
     /// Whether no session has `filter` or may have it, or the application subscribes to it again.
     pub(crate) fn is_unsubscribed(&self, filter: &str) -> bool {
         let has_any = self.at.contains_key(filter) || self.asked.contains_key(filter);
-        !has_any || self.wishes.contains_key(filter)
+        !has_any || self.wanted.contains_key(filter)
     }
 
     /// Session `number` is silent. Returns the filters whose move is complete.
@@ -249,17 +249,17 @@ impl Plan {
             return Vec::new();
         };
         let mut over = Vec::from_iter(std::mem::take(&mut slot.draining));
-        over.retain(|filter| !self.is_under_way(filter) && self.moving.remove(filter));
+        over.retain(|filter| !self.may_still_arrive(filter) && self.moving.remove(filter));
         over
     }
 
     /// Whether messages of `filter` may arrive over a session that is not its home.
-    fn is_under_way(&self, filter: &str) -> bool {
+    fn may_still_arrive(&self, filter: &str) -> bool {
         let is_draining = |slot: &Slot| slot.draining.contains(filter);
         self.is_elsewhere(filter) || self.slots.values().any(is_draining)
     }
 
-    /// Session `number` has ended. If it is needed again by now, it starts anew. Returns the filters whose move is complete.
+    /// Session `number` has ended. If it is needed again by now, it starts again. Returns the filters whose move is complete.
     pub(crate) fn on_left(&mut self, number: usize, is_routed: bool) -> Vec<String> {
         let all = self.at.iter().chain(&self.asked);
         let has = all.filter(|(_, sessions)| sessions.contains(&number));
@@ -268,7 +268,7 @@ impl Plan {
             self.on_unsubscribed(number, &filter);
         }
         let over = self.on_drained(number);
-        let is_wanted = is_routed || self.wishes.values().any(|(_, home)| *home == number);
+        let is_wanted = is_routed || self.wanted.values().any(|(_, home)| *home == number);
         match self.slots.get_mut(&number) {
             Some(slot) if is_wanted => slot.is_leaving = false,
             Some(_) | None => drop(self.slots.remove(&number)),
@@ -278,7 +278,7 @@ impl Plan {
 
     /// Session `number` is unavailable: the first takes over its filters.
     pub(crate) fn give_up(&mut self, number: usize) {
-        for (_, home) in self.wishes.values_mut() {
+        for (_, home) in self.wanted.values_mut() {
             if *home == number {
                 *home = 1;
             }
@@ -287,7 +287,7 @@ impl Plan {
 
     /// The sessions that should exist.
     pub(crate) fn sessions(&self) -> Vec<usize> {
-        let homes = self.wishes.values().map(|(_, home)| *home);
+        let homes = self.wanted.values().map(|(_, home)| *home);
         let all: BTreeSet<usize> = self.slots.keys().copied().chain(homes).collect();
         all.into_iter().collect()
     }
@@ -302,7 +302,7 @@ impl Plan {
         if self.slots.get(&number).is_some_and(|slot| slot.is_leaving) {
             return filters;
         }
-        for (filter, (qos, home)) in &self.wishes {
+        for (filter, (qos, home)) in &self.wanted {
             let at = self.at.get(filter);
             let has = |session: &usize| at.is_some_and(|sessions| sessions.contains(session));
             let is_moved = at.is_some_and(|sessions| sessions.iter().any(|s| *s != number));
@@ -321,7 +321,7 @@ impl Plan {
             || all.any(|sessions| sessions.contains(&number))
             || !self.filters(number).is_empty();
         let slot = self.slots.entry(number).or_default();
-        // Once it is leaving, it ends: the next one of this name starts anew.
+        // Once it is leaving, it ends: the next one of this name starts again.
         slot.is_leaving |= !is_used;
         slot.is_leaving
     }
@@ -411,7 +411,10 @@ mod tests {
         let elsewhere = placed(&[(1, "x:1", &[]), (2, "y:1", &["a"])]);
         assert_eq!(plan.apply(&elsewhere), ["a"], "it may come over both");
         let is_moved = plan.filters(2)["a"].is_moved;
-        assert!(!is_moved, "nobody was surely sent what is retained");
+        assert!(
+            !is_moved,
+            "no session has surely received the retained messages"
+        );
         plan.on_subscribed(2, "a");
         plan.on_unsubscribed(1, "a");
         assert_eq!(plan.on_drained(1), ["a"]);
@@ -465,7 +468,7 @@ mod tests {
         plan.on_subscribed(1, "a");
         assert!(plan.move_to("a", 2));
         assert!(!plan.move_to("b/1", 2), "it overlaps another");
-        assert!(!plan.move_to("c", 2), "nobody wants it");
+        assert!(!plan.move_to("c", 2), "the application does not want it");
         assert_eq!(names(&plan.filters(2)), ["a"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The session on which a topic is published. Shared by all publishers; the lock is held for a look-up only.
 //!
-//! A topic changes its session only when none of its messages is under way on the old one: so the messages of one topic stay in order.
+//! A topic changes its session only when none of its messages is in flight on the old one: so the messages of one topic stay in order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ struct Table {
     topics: HashMap<String, usize>,
     filters: Vec<(String, usize)>,
     doors: HashMap<usize, mpsc::Sender<Outgoing>>,
-    /// Topics with messages under way: their session, and how many.
+    /// Topics with messages in flight: their session, and how many.
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
     /// Topics that the control plane denies: they are not named.
@@ -79,7 +79,7 @@ impl Routes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the session of `topic` while its messages are under way on another. `None`: the client is closed.
+    /// Waits for the session of `topic` while its messages are in flight on another. `None`: the client is closed.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         topic: &str,
@@ -164,7 +164,7 @@ impl Routes {
         self.changed.notify_waiters();
     }
 
-    /// Whether `session` has topics, or messages under way.
+    /// Whether `session` has topics, or messages in flight.
     pub(crate) fn uses(&self, session: usize) -> bool {
         let table = self.table();
         table.topics.values().any(|place| *place == session)
@@ -204,7 +204,10 @@ impl Routes {
 
 impl Table {
     /// `None`: closed; `Some(None)`: not now.
-    #[allow(clippy::option_option, reason = "closed and busy are told apart, once")]
+    #[allow(
+        clippy::option_option,
+        reason = "closed and busy are distinguished once"
+    )]
     fn enter(&mut self, topic: &str) -> Option<Option<mpsc::Sender<Outgoing>>> {
         let placed = self.topics.get(topic).copied().or_else(|| {
             let filter = self
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_topic_changes_its_session_when_nothing_of_it_is_under_way() {
+    async fn a_topic_changes_its_session_when_nothing_of_it_may_still_arrive() {
         let routes = Arc::new(Routes::default());
         let (first, _first_end) = mpsc::channel(1);
         let (second, _second_end) = mpsc::channel(1);

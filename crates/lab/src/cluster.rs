@@ -1,4 +1,9 @@
-//! The brokers of one system on a testbed: starting, readiness, faults, stopping.
+//! The brokers of one system on a testbed, as processes: starting, readiness, faults, stopping.
+//!
+//! `reports` reads what brokers report while they run; `connected` checks that clients of all brokers reach each other.
+
+mod connected;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,20 +14,21 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use thicket_bench::crash::{Faults, Library};
-use thicket_bench::generator::{Generator, Load, Node, Scenario as Clients, Span, Watch};
+use thicket_bench::generator::Node;
 use thicket_bench::namespace::inside;
 use thicket_bench::placement::Attach as By;
 use thicket_bench::probe::round_trip;
-use thicket_bench::workload::Workload;
-use thicket_mqtt::Qos;
 
 use crate::certificate;
-use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
+use crate::driver::{Brokers, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
 use crate::net;
 use crate::scenario::{Attach, Layers, Reach, System};
 use crate::testbed::{Testbed, ended};
 use crate::topology::{Topology, broker_address, client_address};
+
+pub use connected::wait_connected;
+pub use reports::{Repair, repaired_max_s};
 
 /// Interval between checks of a broker that is not ready.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -64,27 +70,6 @@ pub fn each_once(nodes: &[Node]) -> Vec<Node> {
         }
     }
     brokers
-}
-
-/// What a broker reports on its repairs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Repair {
-    /// Lost brokers for which it repaired its trees.
-    pub count: u64,
-    /// Seconds from the last sign of the last one to the trees without it.
-    pub last_s: f64,
-}
-
-/// The longest repair between two readings, in seconds; `None` without one. A broker that restarted counts from 0.
-#[must_use]
-pub fn repaired_max_s(before: &[Option<Repair>], after: &[Option<Repair>]) -> Option<f64> {
-    let repaired = after.iter().enumerate().filter_map(|(broker, after)| {
-        let before = before.get(broker).copied().flatten();
-        let before = before.map_or(0, |before| before.count);
-        let after = after.as_ref()?;
-        (after.count != before && after.count > 0).then_some(after.last_s)
-    });
-    repaired.reduce(f64::max)
 }
 
 /// Running brokers.
@@ -138,7 +123,7 @@ impl Cluster {
             )));
         }
         if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
-            return Err(refuse("system.attach = dispatcher: it has none"));
+            return Err(refuse("system.attach = dispatcher: it has no dispatcher"));
         }
         if reach.disk && driver.disk.is_none() {
             return Err(refuse(
@@ -566,70 +551,6 @@ impl Cluster {
         self.folder.join(&self.peers[site].site).join("output.log")
     }
 
-    /// Bytes and publications that the brokers report as sent on their links, all together; `None` for what they do not report.
-    #[must_use]
-    pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 2] {
-        let driver = &self.driver;
-        [&driver.link_bytes, &driver.link_messages]
-            .map(|counter| self.count(counter.as_ref()?, testbed))
-    }
-
-    fn count(&self, counter: &Counter, testbed: &Testbed) -> Option<u64> {
-        let values = self.values(Some(counter), testbed).into_iter();
-        values.map(|value| value.map(|value| value as u64)).sum()
-    }
-
-    /// What each broker that was started reports; `None` where it does not.
-    fn values(&self, counter: Option<&Counter>, testbed: &Testbed) -> Vec<Option<f64>> {
-        let one = |site: usize| {
-            let counter = counter?;
-            let broker = net::path(&testbed.sites[site].broker);
-            let page = inside(&broker, || {
-                let mut answer = agent().get(&counter.url).call().ok()?;
-                answer.body_mut().read_to_string().ok()
-            });
-            Some(sum_of(
-                &page.ok().flatten()?,
-                &counter.metric,
-                &counter.label,
-            ))
-        };
-        (0..self.peers.len())
-            .filter(|&site| self.children[site].is_some())
-            .map(one)
-            .collect()
-    }
-
-    /// The longest time from a broker's start until it and the others agreed on their trees, in seconds; `None` if one does not report it, or has not
-    /// agreed yet.
-    #[must_use]
-    pub fn converged_max_s(&self, testbed: &Testbed) -> Option<f64> {
-        let all = self.values(self.driver.convergence_s.as_ref(), testbed);
-        let all: Option<Vec<f64>> = all
-            .into_iter()
-            .map(|it| it.filter(|it| *it > 0.0))
-            .collect();
-        all?.into_iter().reduce(f64::max)
-    }
-
-    /// For each broker that reports them: how many lost brokers it repaired its trees for, and the seconds that the last repair took.
-    #[must_use]
-    pub fn repairs(&self, testbed: &Testbed) -> Vec<Option<Repair>> {
-        if self.driver.repairs.is_none() {
-            return Vec::new();
-        }
-        let counts = self.values(self.driver.repairs.as_ref(), testbed);
-        let last = self.values(self.driver.last_repair_s.as_ref(), testbed);
-        let both = counts.into_iter().zip(last);
-        both.map(|(count, last_s)| {
-            Some(Repair {
-                count: count? as u64,
-                last_s: last_s?,
-            })
-        })
-        .collect()
-    }
-
     fn is_ready(&self, testbed: &Testbed, site: usize) -> bool {
         match &self.driver.ready {
             Ready::RoundTrip => {
@@ -690,7 +611,7 @@ fn last_lines(log: &str) -> String {
     let text = text.join(" | ");
     match text.char_indices().rev().nth(LAST_CHARACTERS) {
         Some((at, _)) => format!("... {}", &text[at..]),
-        None if text.is_empty() => "it said nothing".to_owned(),
+        None if text.is_empty() => "its log is empty".to_owned(),
         None => text,
     }
 }
@@ -700,16 +621,6 @@ fn agent() -> ureq::Agent {
         .timeout_global(Some(LOOK))
         .build()
         .into()
-}
-
-/// The sum of those samples of a metric that have a label.
-fn sum_of(page: &str, metric: &str, label: &str) -> f64 {
-    let samples = page.lines().filter(|line| {
-        line.strip_prefix(metric)
-            .is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
-    });
-    let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-    samples.filter_map(value).sum()
 }
 
 fn lives(child: &mut Child) -> bool {
@@ -724,59 +635,6 @@ fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
         .collect()
 }
 
-/// Waits until a message of a client at every node reaches a client at every node, exactly once. `pause` waits, unless the user ends the lab.
-pub fn wait_connected(
-    nodes: &[Node],
-    patience: Duration,
-    login: Option<&(String, String)>,
-    pause: &dyn Fn(Duration) -> Result<(), LabError>,
-) -> Result<(), LabError> {
-    let start = Instant::now();
-    let mut attempt = 0;
-    loop {
-        attempt += 1;
-        let last = match try_all(nodes, attempt, login) {
-            Ok(None) => return Ok(()),
-            Ok(Some(reason)) => reason,
-            Err(error) => error.to_string(),
-        };
-        if start.elapsed() > patience {
-            return Err(LabError::NotReady(format!(
-                "messages do not come through from everywhere to everywhere: {last}"
-            )));
-        }
-        pause(4 * PAUSE)?;
-    }
-}
-
-/// Sends one message from each node to all; returns what is wrong, if anything.
-fn try_all(
-    nodes: &[Node],
-    attempt: u32,
-    login: Option<&(String, String)>,
-) -> Result<Option<String>, LabError> {
-    let workload = Workload::FanOut {
-        publishers: nodes.len(),
-        subscribers: nodes.len(),
-    };
-    let mut clients = Clients::new(nodes.to_vec(), workload);
-    clients.qos = Qos::AtLeastOnce;
-    clients.login = login.cloned();
-    clients.prefix = format!("ready{}-{attempt}", std::process::id());
-    let mut generator = Generator::connect(clients)?;
-    let load = Load::Closed { window: 1 };
-    let mut span = Span::messages(nodes.len() as u64);
-    span.drain = Duration::from_secs(1);
-    let outcome = generator.run(load, span, &Watch::default(), &mut |_| {})?;
-    let counts = outcome.counts;
-    Ok((!counts.is_clean()).then(|| {
-        format!(
-            "{} of {} messages arrived, {} twice",
-            counts.delivered, counts.expected, counts.duplicated
-        )
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -784,28 +642,7 @@ mod tests {
     #[test]
     fn an_error_has_the_last_lines_of_a_log() {
         assert_eq!(last_lines("a\nb\n\n c\nd\n"), "b | c | d");
-        assert_eq!(last_lines("\n"), "it said nothing");
+        assert_eq!(last_lines("\n"), "its log is empty");
         assert!(last_lines(&"x".repeat(5000)).len() < 700);
-    }
-
-    #[test]
-    fn the_longest_repair_is_that_of_brokers_that_repaired_since() {
-        let repair = |count, last_s| Some(Repair { count, last_s });
-        let before = [repair(1, 9.0), repair(0, 0.0), None];
-        let cases: [(&[Option<Repair>], Option<f64>); 4] = [
-            (&before, None),
-            (&[repair(1, 9.0), repair(1, 2.0), repair(1, 1.0)], Some(2.0)),
-            (&[repair(2, 3.0), repair(1, 2.0), None], Some(3.0)),
-            (&[repair(0, 0.0), None], None),
-        ];
-        for (after, longest) in cases {
-            assert_eq!(repaired_max_s(&before, after), longest, "{after:?}");
-        }
-    }
-
-    #[test]
-    fn a_metric_is_summed_over_the_samples_with_the_label() {
-        let page = "# HELP m x\nm{node=\"a\",direction=\"out\"} 4\nm{node=\"b\",direction=\"out\"} 5\nm{direction=\"in\"} 7\nmm{direction=\"out\"} 9\n";
-        assert_eq!(sum_of(page, "m", "direction=\"out\""), 9.0);
     }
 }

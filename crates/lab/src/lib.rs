@@ -2,7 +2,7 @@
 //!
 //! A *scenario* is one TOML file: sites with a router, a broker and clients each, links with delay, rate and loss, broker systems, load, faults and
 //! parameters to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables
-//! and a report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
+//! and a report. The method follows BORDER. `docs/lab.md` explains it; `docs/measurements/lab.md` has what was measured.
 //!
 //! * [`scenario`], [`network`], [`topology`]: the contents of a file, checked, and the resulting network; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;

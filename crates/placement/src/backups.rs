@@ -150,7 +150,7 @@ fn first_backup(
 ) -> Option<BrokerId> {
     let total: u64 = held.values().sum::<u64>() + 1;
     let most = total / nodes.len().max(1) as u64 * GAMMA_PERCENT / 100 + BACKUP_SLACK;
-    let has_room = |broker: BrokerId| held.get(&broker).copied().unwrap_or(0) < most;
+    let has_capacity = |broker: BrokerId| held.get(&broker).copied().unwrap_or(0) < most;
     let wanted = topics.iter().filter(|it| it.subscribes).take(TOPICS);
     let wanted: Vec<TopicId> = wanted.map(|it| it.topic).collect();
     let listens = |broker: BrokerId| {
@@ -160,7 +160,7 @@ fn first_backup(
         there.count()
     };
     let brokers = nodes.iter().map(|(broker, _)| *broker);
-    brokers.max_by_key(|broker| (has_room(*broker), listens(*broker), draw(name, *broker)))
+    brokers.max_by_key(|broker| (has_capacity(*broker), listens(*broker), draw(name, *broker)))
 }
 
 /// Messages a second between a client and its session.

@@ -142,12 +142,12 @@ impl Cluster {
         costs.min_by(f64::total_cmp).unwrap_or(0.0)
     }
 
-    /// Brokers where topics are published by clients that did not ask for a placement, and so follow nobody. Those of before are forgotten.
+    /// Brokers of topics whose publishers did not ask for a placement, and so do not move to their subscribers. Replaces earlier ones.
     pub(crate) fn set_sources(&mut self, sources: BTreeMap<TopicId, BrokerId>) {
         self.sources = sources;
     }
 
-    /// Cost of a message to `broker` from where clients publish `topic` that follow nobody; 0 if that is `broker`. `None`: none are known.
+    /// Cost of a message to `broker` from the broker where publishers of `topic` stay; 0 if that is `broker`. `None`: no such broker is known.
     pub(crate) fn source_cost(&self, topic: TopicId, broker: BrokerId) -> Option<f64> {
         let source = *self.sources.get(&topic)?;
         Some(if source == broker {

@@ -116,7 +116,7 @@ struct Known {
     home: Option<u64>,
     /// Sessions that it was allowed when it asked last; 0: unknown.
     max_sessions: usize,
-    /// It did not ask, and was only seen where it is: it follows nobody now.
+    /// It did not ask for a placement, and was only seen at its node: it does not move to its subscribers.
     is_only_seen: bool,
 }
 
@@ -213,7 +213,7 @@ impl ControlPlane {
         self.keep(placement, false)
     }
 
-    /// The same for a client that did not ask: this is where it was seen, and until it connects again it follows nobody.
+    /// The same for a client that did not ask: it was seen at this node, and does not move to its subscribers until it reconnects.
     ///
     /// # Errors
     /// As [`Self::restore`].
@@ -536,7 +536,7 @@ impl ControlPlane {
         self.placer.restore(id, &kept)
     }
 
-    /// For topics that the client wants and only clients publish that follow nobody: the broker where most of each is published.
+    /// For topics that the client wants and whose publishers all stay at their nodes: the broker where most of each is published.
     fn sources(&self, asked: &Asked) -> BTreeMap<TopicId, BrokerId> {
         let wanted = asked.subscribe.iter();
         let topics = wanted.filter(|wanted| !is_wildcard(&wanted.filter));
@@ -554,8 +554,8 @@ impl ControlPlane {
         sources.collect()
     }
 
-    /// For topics that the client is about to publish and nobody wants by their names: the brokers where a filter with wildcards matches them, as far as
-    /// the topic leaves the broker's input within gamma. What subscribers still wait for does not count: a filter waits for ever.
+    /// For topics that the client will publish and that no client subscribes to by name: the brokers where a filter with wildcards matches them, as far as
+    /// the topic leaves the broker's input within gamma. Rates that subscribers still wait for do not count, because a filter waits for ever.
     fn attracted(
         &self,
         id: ClientId,
@@ -583,15 +583,15 @@ impl ControlPlane {
             let filters = self.wildcards.iter().take(filters);
             let matching = filters.filter(|(filter, _)| matches(filter, name));
             let filters: Vec<TopicId> = matching.map(|(_, filter)| *filter).collect();
-            // All of a client with one session comes along.
+            // A client with one session brings all its topics.
             let coming = if max_sessions > 1 { rate } else { arriving };
-            let has_room = |broker: &BrokerId| input[broker.index()] + coming <= bound;
+            let has_capacity = |broker: &BrokerId| input[broker.index()] + coming <= bound;
             let listens = |broker: &BrokerId| {
                 let mut filters = filters.iter();
                 filters.any(|filter| cluster.listens(*filter, *broker))
             };
             let all = cluster.brokers();
-            let brokers: Vec<BrokerId> = all.filter(|it| listens(it) && has_room(it)).collect();
+            let brokers: Vec<BrokerId> = all.filter(|it| listens(it) && has_capacity(it)).collect();
             // It will be at one of them.
             for broker in brokers.iter().filter(|_| max_sessions > 1) {
                 input[broker.index()] += rate;

@@ -5,11 +5,11 @@
 //!
 //! - [`TrafficModel`] predicts the traffic of a cluster whose clients attach at random (Eq. 1-7, 13-15).
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
-//! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
+//! - A [`Strategy`] chooses brokers for clients as they arrive; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
-//! - An [`Advisor`] starts from where recorded clients are, and finds what it takes to add or remove a node.
+//! - An [`Advisor`] starts from the nodes of recorded clients, and finds the moves that adding or removing a node needs.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
-//! - [`SitePrices`] says what messages between sites cost.
+//! - [`SitePrices`] gives the cost of messages between sites.
 //! - [`Picture`] chooses a broker for a client that connects, by the present loads of brokers.
 //! - [`plan_moves`] finds which connected clients should be at another node, and what that gains.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.

@@ -1,4 +1,4 @@
-"""One object in front of the sessions of a client."""
+"""The client: one object for all its sessions."""
 
 import asyncio
 import contextlib
@@ -35,42 +35,42 @@ from ._topics import LONGEST, check_filter, check_text
 
 MOST_SESSIONS = 16
 MOST_PER_S = 1_000_000_000
-# Brokers remembered at most.
+# The most brokers that are remembered.
 KNOWN = 64
-# Denied filters remembered at most.
+# The most denied filters that are remembered.
 DENIED = 1000
-# Topics that change together are asked for together.
+# Topics that change within this time are requested together.
 GATHER_S = 0.02
-# Longest wait before a control plane that did not answer is asked again; drawn evenly.
+# Longest wait before a control plane that did not answer is asked again; the wait is drawn evenly.
 ASK_AGAIN_S = 20.0
-# How often topics that were published to without having been declared are looked for.
+# How often undeclared topics that were published to are looked for.
 LOOK_S = 1.0
-# After its last message on the old session a moved filter's messages may still wait on the new one.
+# After the last message of a moved filter on the old session, its messages may still wait on the new one.
 LATE_S = 2.0
 
 
 class Client:
-    """An MQTT client. `async with` connects and closes it, `async for` hands out its messages.
+    """An MQTT client. `async with` connects and closes it, `async for` receives its messages.
 
-    `servers`: URLs of brokers, or of nodes of one cluster, all `mqtt://HOST[:PORT]` or all `mqtts://...`; tried in an order drawn by lot.
-    `client_id`: of the first session; if empty, one is drawn by lot. Further sessions are named `ID~2`, `ID~3` and so on.
+    `servers`: URLs of brokers, or of nodes of one cluster, all `mqtt://HOST[:PORT]` or all `mqtts://...`; tried in random order.
+    `client_id`: of the first session; if empty, one is drawn at random. Further sessions are named `ID~2`, `ID~3` and so on.
     `version`: 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection.
     `tls`: for `mqtts` and for control planes by `https`; without it the authorities of the system are trusted.
     `will`: of the first session.
-    `session_expiry`: how long the broker keeps the sessions of a client it has lost. With 0 every reconnection begins anew, and what came
-    in between is lost.
-    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
-    `placement`: who is asked where to connect: `"mqtt"` (the broker itself, in the CONNECT of the first session), URLs of control planes,
+    `session_expiry`: how long the broker keeps the sessions of a client that is not connected. With 0 every reconnection begins a new
+    session, and messages in between are lost.
+    `resume`: resume the session of an earlier run, and leave it at the broker when the client closes.
+    `placement`: who decides where to connect: `"mqtt"` (the broker itself, in the CONNECT of the first session), URLs of control planes,
     or None.
     `max_sessions`: 1 to 16.
-    `publish`, `subscribe` and `rates` (messages a second by topic) tell the control plane what is to come; other topics may be used, too.
-    `receive_queue`: messages that wait for the application; at this many no more is read from the broker.
-    `send_queue`: messages that wait to be sent, in each session; at this many `publish` waits.
+    `publish`, `subscribe` and `rates` (messages a second by topic) announce topics to the control plane; other topics may be used too.
+    `receive_queue`: messages that wait for the application; at this number no more is read from the broker.
+    `send_queue`: messages that wait to be sent, in each session; at this number `publish` waits.
     `dial_timeout`: how long a connection to one address may take, CONNACK included. `connect_timeout`: how long `async with` tries.
     `first_pause`: longest pause before the second attempt to connect again; it doubles with each, up to `longest_pause`. Each is drawn
-    evenly between nothing and its length.
+    evenly between 0 and its length.
     `quiet`: how long a session that lost a subscription must be silent before it counts as read to its end.
-    Times are in seconds. The README says what holds.
+    Times are in seconds. The guarantees are in the README.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Client:
         self._to_be_read: set[int] = set()
         self._addresses: dict[int, Address] = {}
         self._later: asyncio.TimerHandle | None = None
-        # Topics and filters that the control plane denies: they are not named, filters until a broker grants them.
+        # Topics and filters that the control plane denied: requests leave them out, filters until a broker grants them.
         self._denied: set[Entry] = set()
-        # What the last CONNECT of the first session asked for.
+        # The request in the last CONNECT of the first session.
         self._asked: Request | None = None
-        # How often the request in the CONNECT of the first session changed so that it should be made again at once.
+        # Number of changes of the request in the CONNECT of the first session that should be sent at once.
         self._requests = 0
         self._is_placed = False
         self._last_problem = ""
@@ -158,14 +158,14 @@ class Client:
         self._run = secrets.token_hex(8)
         self._published = 0
 
-    # Life
+    # Life cycle
 
     async def __aenter__(self) -> Self:
         if self._sessions or self._tasks:
             raise ClosedError("the client was opened before")
         self._ended = None
         self._routes = Routes()
-        # Set when a message comes, when there is room, when anything changes.
+        # Set when a message arrives, when messages can be accepted, when anything changes.
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._asks = asyncio.Event()
@@ -182,7 +182,7 @@ class Client:
             self._settle()
             async with asyncio.timeout(self._connect_timeout):
                 await asyncio.shield(self._connecting)
-                # What was declared stands on every session before anybody relies on it.
+                # Declared subscriptions are made on every session before the client counts as connected.
                 await asyncio.gather(*declared)
         except TimeoutError:
             is_connected = self._connecting.done()
@@ -199,7 +199,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Sends what was handed over, ends the sessions, or with `resume` leaves them at the broker, and disconnects."""
+        """Sends all messages that were handed over, ends the sessions (with `resume` leaves them at the broker), and disconnects."""
         await self._end(ClosedError("the client is closed"), Leave.NOW_AND_KEEP if self._resume else Leave.NOW)
 
     async def _end(self, why: ClosedError, leave: Leave) -> None:
@@ -224,12 +224,12 @@ class Client:
                 future.set_exception(why)
         if not self._connecting.done():
             self._connecting.set_exception(why)
-            # Who waits for it is told; if nobody does, that is no fault.
+            # A caller that waits gets the error; if none waits, that is no fault.
             self._connecting.exception()
         self._notify()
         self._arrived.set()
 
-    # What an application does
+    # The application's calls
 
     @property
     def sessions(self) -> dict[int, str]:
@@ -243,7 +243,7 @@ class Client:
 
     @property
     def last_problem(self) -> str:
-        """The latest problem with a connection or the control plane, also one that passed."""
+        """The latest problem with a connection or the control plane, even if it is over."""
         return self._last_problem
 
     async def wait_for_sessions(self, sessions: Mapping[int, str]) -> None:
@@ -253,7 +253,7 @@ class Client:
             await self._changed.wait()
 
     async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
-        """Subscribes; returns the QoS that the broker grants. Again for the same filter, the QoS of the first time stays."""
+        """Subscribes; returns the QoS that the broker grants. If the filter is subscribed already, its QoS stays."""
         check_filter(topic_filter)
         check_qos(qos)
         self._raise_if_ended()
@@ -267,7 +267,7 @@ class Client:
         return await future
 
     async def unsubscribe(self, topic_filter: str) -> None:
-        """Ends a subscription, on all sessions. Messages that are under way still come."""
+        """Ends a subscription, on all sessions. Messages in flight still arrive."""
         self._raise_if_ended()
         self._granted.pop(topic_filter, None)
         if not self._plan.unsubscribe(topic_filter):
@@ -291,7 +291,7 @@ class Client:
         correlation_data: bytes | None = None,
         user_properties: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next."""
+        """Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next one."""
         is_text = isinstance(payload, str)
         message = Message(
             topic=topic,
@@ -329,7 +329,7 @@ class Client:
         return reply
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """The messages of all subscriptions, until the client is closed; TakenOver if another client took its place."""
+        """The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier."""
         while True:
             while self._messages:
                 was_full = self.is_full()
@@ -354,7 +354,7 @@ class Client:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # What sessions tell
+    # Callbacks of sessions
 
     def is_full(self) -> bool:
         return len(self._messages) >= self._receive_queue
@@ -363,7 +363,7 @@ class Client:
         return list(self._known)
 
     def properties(self, number: int) -> list[tuple[str, str]]:
-        """User properties of a session's CONNECT, as of now."""
+        """The current user properties for a session's CONNECT."""
         properties = [] if self._placement is None else [(PLACE, "1")]
         if number == 1 and self._placement == "mqtt":
             self._asked = self._request()
@@ -386,7 +386,7 @@ class Client:
         if number == 1 and not self._connecting.done():
             self._connecting.set_result(None)
         elif number == 1:
-            # It may have been sent here because its sessions should be elsewhere now.
+            # It may have been redirected here because its sessions should be elsewhere now.
             self._ask_soon()
         self._settle()
         self._notify()
@@ -438,7 +438,7 @@ class Client:
     def on_refused(self, number: int, error: Refused) -> None:
         self._last_problem = str(error)
         if number > 1:
-            # A further session that the broker does not want: its topics are served by the first.
+            # The broker refuses a further session: the first one serves its topics.
             self._plan.give_up(number)
             self._routes.forget(number)
             self._sessions[number].assign(Assignment(leave=Leave.NOW))
@@ -460,7 +460,7 @@ class Client:
 
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None:
         self._routes.leave(outgoing.message.topic)
-        # A topic that is denied stays known, or it would be named again.
+        # A denied topic is remembered, or the next request would have it again.
         if isinstance(error, Refused) and ("publish", outgoing.message.topic) not in self._denied:
             self._routes.unlearn(outgoing.message.topic)
         self._notify()
@@ -470,7 +470,7 @@ class Client:
             outgoing.reply.set_result(None)
         else:
             outgoing.reply.set_exception(error)
-            # Who waits for it is told; if nobody does, that is no fault.
+            # A caller that waits gets the error; if none waits, that is no fault.
             outgoing.reply.exception()
 
     def on_left(self, number: int) -> None:
@@ -491,11 +491,11 @@ class Client:
 
     def _request(self) -> Request:
         published = sorted_unique([*self._publish, *self._routes.learned])
-        request = to_request(self.client_id, published, self._plan.wishes, self._max_sessions, self._rates)
+        request = to_request(self.client_id, published, self._plan.wanted, self._max_sessions, self._rates)
         return request.without(self._denied)
 
     def _deny(self, entry: Entry) -> bool:
-        """Does not name it any more. Answers whether it did so far."""
+        """Leaves it out of requests from now on. Returns whether it was in them so far."""
         kind, name = entry
         self._last_problem = f"the control plane does not place {name!r}: denied"
         filters = sum(1 for other, _ in self._denied if other == "subscribe")
@@ -517,7 +517,7 @@ class Client:
 
     def _ask_later(self, seconds: float) -> None:
         if self._later is not None:
-            # However often nobody answers, the next request is one.
+            # However often no control plane answers, there is one next request.
             self._later.cancel()
         self._later = asyncio.get_running_loop().call_later(seconds, self._asks.set)
 
@@ -559,7 +559,7 @@ class Client:
             asyncio.get_running_loop().call_later(LATE_S, self._ledger.end, topic_filter)
 
     def _settle(self) -> None:
-        """Opens the sessions that are missing and says to each what it shall be."""
+        """Opens missing sessions, and gives each session its assignment."""
         if self._ended is not None:
             return
         for topic_filter in [one for one in self._unsubscribing if self._plan.is_unsubscribed(one)]:

@@ -1,4 +1,4 @@
-"""Asking a control plane by HTTP."""
+"""Requests to a control plane over HTTP."""
 
 import base64
 import json
@@ -16,26 +16,26 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class Placing:
-    """What came of a request."""
+    """The result of a request."""
 
-    # None: nobody has answered.
+    # None: no control plane has answered.
     answer: str | None
-    # The last one, if nobody has answered.
+    # The last problem, if none has answered.
     problem: str
-    # What was left out of the request, because a control plane refused it by name.
+    # Topics and filters left out of the request, because a control plane refused them by name.
     denied: frozenset[Entry]
 
 
 def ask(urls: Sequence[str], login: tuple[str, str] | None, tls: ssl.SSLContext | None, request: Request) -> Placing:
-    """Asks one after the other, in an order drawn by lot. It blocks.
+    """Asks one after the other, in random order. Blocks.
 
-    A topic or filter that is refused by name is left out, and the same control plane is asked again.
+    If a topic or filter is refused by name, the same control plane is asked again without it.
     `tls`: for `https`; the authorities of the system if None.
     """
     denied: set[Entry] = set()
     problem = "no control plane is named"
     for url in random.sample(urls, len(urls)):
-        # Each time the request has an entry less.
+        # Each time the request has one entry less.
         while True:
             try:
                 return Placing(_post(url, login, tls, request.to_json()), "", frozenset(denied))
@@ -63,7 +63,7 @@ def _post(url: str, login: tuple[str, str] | None, tls: ssl.SSLContext | None, b
 
 
 def _words(body: bytes) -> str:
-    """What a problem document (RFC 9457) says."""
+    """The text of a problem document (RFC 9457)."""
     try:
         problem = json.loads(body)
         return str(problem.get("detail") or problem.get("title") or "no reason given")

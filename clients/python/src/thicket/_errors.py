@@ -1,9 +1,9 @@
-"""What can go wrong.
+"""Errors.
 
 ThicketError
-├── ConnectError        no broker took the client
-├── Refused             the broker refused what was asked for: reason_code
-├── OutcomeUnknown      a message of QoS 2 was under way when the broker lost the session
+├── ConnectError        no broker accepted the client
+├── Refused             the broker refused a request: reason_code
+├── OutcomeUnknown      a message of QoS 2 was in flight when the broker lost the session
 └── ClosedError         the client has ended
     └── TakenOver       because another client uses its identifier
 
@@ -12,15 +12,15 @@ Wrong arguments are ValueError.
 
 
 class ThicketError(Exception):
-    """What can go wrong, besides wrong arguments."""
+    """Base of all errors except wrong arguments."""
 
 
 class ConnectError(ThicketError):
-    """No broker of those named took the first connection in time."""
+    """None of the brokers accepted the first connection in time."""
 
 
 class Refused(ThicketError):  # noqa: N818 - the specification's word
-    """The broker refused what was asked for. The client serves on."""
+    """The broker refused a request. The client continues."""
 
     def __init__(self, reason_code: int, reason: str) -> None:
         super().__init__(f"refused by the broker: {reason} (0x{reason_code:02x})")
@@ -28,7 +28,7 @@ class Refused(ThicketError):  # noqa: N818 - the specification's word
 
 
 class OutcomeUnknown(ThicketError):  # noqa: N818 - says what is known
-    """The message may have arrived, once, or not. It is not sent again."""
+    """The message may or may not have arrived, at most once. It is not sent again."""
 
 
 class ClosedError(ThicketError):

@@ -1,8 +1,8 @@
-"""Messages of QoS 2 that may come over two sessions while a filter moves from one to the other.
+"""Messages of QoS 2 that may arrive over two sessions while a filter moves from one to the other.
 
-The new session subscribes before the old one unsubscribes, so nothing is missed, and what is published in between comes twice. The second
-is dropped: by the identity its publisher gave it, which our clients do, and otherwise by what it says, as often as it came
-over the other session.
+The new session subscribes before the old one unsubscribes, so nothing is missed, and messages published in between arrive twice. The
+second one is dropped. Messages are compared by the identity that their publisher gave them, as our clients do, and otherwise by content;
+each is dropped as often as it arrived over the other session.
 """
 
 from collections import Counter, OrderedDict
@@ -10,12 +10,12 @@ from collections import Counter, OrderedDict
 from ._message import Message
 from ._topics import matches
 
-# Messages remembered at most; the oldest go first.
+# The most messages that are remembered; the oldest are dropped first.
 REMEMBERED = 65_536
 
 
 class Ledger:
-    """What came over which session while filters move."""
+    """The messages that arrived over each session while filters move."""
 
     def __init__(self) -> None:
         self._moving: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class Ledger:
             self._open.clear()
 
     def admits(self, session: int, message: Message, identity: str | None) -> bool:
-        """Whether `message`, which came over `session`, is to be delivered."""
+        """Whether `message`, which arrived over `session`, should be delivered."""
         if message.qos != 2 or not self._moving:
             return True
         if not any(matches(topic_filter, message.topic) for topic_filter in self._moving):

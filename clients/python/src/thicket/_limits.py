@@ -12,7 +12,7 @@ PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED, QOS_NOT_SUPPORTED = 0x95, 0x9A, 0x9B
 
 @dataclass(frozen=True)
 class Limits:
-    """See the module. Of 3.1.1 nothing is known."""
+    """See the module. In 3.1.1 a broker states no limits."""
 
     qos: int = 2
     retain: bool = True

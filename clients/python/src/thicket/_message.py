@@ -1,4 +1,4 @@
-"""A message, in either direction."""
+"""A message, sent or received."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,15 +11,15 @@ from ._topics import LONGEST, check_text, check_topic
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
-# Of the 268,435,455 bytes that a packet may have some are left for topic and properties.
+# Of the 268,435,455 bytes that a packet may have, some are reserved for topic and properties.
 LONGEST_PAYLOAD = 268_000_000
-# A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2.
+# A user property that identifies a message when it arrives over two sessions. Our publishers add it at QoS 2.
 MESSAGE_ID = "thicket-id"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was received, or is to be published."""
+    """A message that was received, or that will be published."""
 
     topic: str
     payload: bytes
@@ -35,7 +35,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The payload as text; UnicodeDecodeError if it is none."""
+        """The payload as text; UnicodeDecodeError if it is not text."""
         return self.payload.decode()
 
 
@@ -65,7 +65,7 @@ def check_qos(qos: int) -> None:
 
 
 def received(message: "MQTTMessage") -> tuple[Message, str | None]:
-    """What came, and the identity that its publisher gave it."""
+    """The received message, and the identity that its publisher gave it."""
     properties = message.properties
     user = list(getattr(properties, "UserProperty", ()) if properties else ())
     identity = next((value for name, value in user if name == MESSAGE_ID), None)

@@ -1,4 +1,4 @@
-"""Paho, and what it does not do or does wrong. Private parts of it that are used are used here alone; tests fail if they change."""
+"""Paho, with corrections. Its private parts are used only here; tests fail if they change."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from paho.mqtt.enums import MQTTErrorCode
 
 
 class PahoClient(paho.Client):
-    """A client of Paho that sends a PINGREQ when it is to, and tells of the answer."""
+    """A client of Paho that sends a PINGREQ on request, and reports the answer."""
 
     on_pong: Callable[[], None] = staticmethod(lambda: None)
 
@@ -26,7 +26,7 @@ class PahoClient(paho.Client):
         super()._handle_disconnect()
 
     def keep_pubrels(self) -> None:
-        """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one."""
+        """At the second attempt to connect, Paho forgets that a message was received (PUBREC), and would send it as a new one."""
         for message in self._out_messages.values():
             if message.state == paho.mqtt_ms_resend_pubrel:
                 message.state = paho.mqtt_ms_wait_for_pubcomp

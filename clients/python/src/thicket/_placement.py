@@ -1,4 +1,4 @@
-"""The contract with the control plane (docs/clients.md): what is asked, and what is answered."""
+"""The contract with the control plane (docs/clients.md): requests and answers."""
 
 import json
 import re
@@ -8,15 +8,15 @@ from typing import Literal
 
 from ._topics import is_exact, overlap
 
-# User properties of CONNECT that ask for a placement; the first two once a topic or filter.
+# User properties of CONNECT that request a placement; the first two once for each topic or filter.
 PUBLISH = "thicket-publish"
 SUBSCRIBE = "thicket-subscribe"
 MAX_SESSIONS = "thicket-max-sessions"
 RATES = "thicket-rates"
-# In CONNACK: the answer. In SUBACK and PUBACK, for clients that said PLACE: a better node.
+# In CONNACK: the answer. In SUBACK and PUBACK, for clients that sent PLACE: a better node.
 PLACEMENT = "thicket-placement"
 PLACE = "thicket-place"
-# In CONNECT: how many redirections in a row led here.
+# In CONNECT: the number of redirections in a row that led here.
 REDIRECTED = "thicket-redirected"
 
 MOST_SERVERS = 16
@@ -28,7 +28,7 @@ Entry = tuple[Literal["publish", "subscribe"], str]
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the control plane."""
+    """A request to the control plane."""
 
     client_id: str
     publish: tuple[str, ...]
@@ -67,7 +67,7 @@ class Request:
         return replace(self, publish=publish, subscribe=subscribe, rates=rates)
 
     def to_properties(self) -> list[tuple[str, str]]:
-        """The user properties of a CONNECT that ask the same."""
+        """The user properties of a CONNECT with the same request."""
         properties = [(MAX_SESSIONS, str(self.max_sessions))]
         properties += [(PUBLISH, topic) for topic in self.publish]
         properties += [(SUBSCRIBE, topic_filter) for topic_filter in self.subscribe]
@@ -76,19 +76,19 @@ class Request:
         return properties
 
 
-def to_request(client_id: str, publish: tuple[str, ...], wishes: Iterable[str], max_sessions: int, rates: Mapping[str, float]) -> Request:
-    """A request without what it would be refused for.
+def to_request(client_id: str, publish: tuple[str, ...], wanted: Iterable[str], max_sessions: int, rates: Mapping[str, float]) -> Request:
+    """A request without entries for which it would be refused.
 
-    Shared subscriptions are not placed, they stay in their session; a rate is that of a topic that is named.
+    Shared subscriptions are not placed; they stay in their session. Rates are only those of topics in the request.
     """
-    subscribe = sorted_unique(wish for wish in wishes if not wish.startswith("$share/"))
+    subscribe = sorted_unique(topic_filter for topic_filter in wanted if not topic_filter.startswith("$share/"))
     named = {topic: rate for topic, rate in rates.items() if topic in publish or topic in subscribe}
     return Request(client_id, publish, subscribe, max_sessions, named)
 
 
 @dataclass
 class Placed:
-    """One session of the client. Without topics it holds messages still: it is read to its end, and left."""
+    """One session of the client. A session without topics still holds messages: it is read to its end, and then left."""
 
     address: str
     tls: str | None
@@ -102,7 +102,7 @@ def session_name(client_id: str, number: int) -> str:
 
 
 def parse_answer(text: str, client_id: str, maximum: int) -> dict[int, Placed]:
-    """Reads and checks an answer; ValueError if it cannot be followed. Filters that overlap come together."""
+    """Reads and checks an answer; ValueError if it cannot be followed. Filters that overlap are put together."""
     try:
         answer = json.loads(text)
         if "sessions" not in answer and (words := answer.get("detail") or answer.get("title")):
@@ -146,7 +146,7 @@ def _session_number(client_id: str, name: str) -> int:
 
 
 def unite(homes: Mapping[str, int]) -> dict[str, int]:
-    """Two sessions whose filters match one topic would each get its messages: such filters get one home, the first's."""
+    """Sessions with filters that match the same topic would each receive its messages. So such filters get one home, that of the first."""
     united = dict(homes)
     wild = [topic_filter for topic_filter in united if not is_exact(topic_filter)]
     order = {topic_filter: number for number, topic_filter in enumerate(united)}
@@ -163,7 +163,7 @@ def unite(homes: Mapping[str, int]) -> dict[str, int]:
 
 
 def parse_reference(text: str, port: int) -> list[Address]:
-    """The servers of a Server Reference: HOST, HOST:PORT, [IPv6]:PORT, or several with spaces between. What is none is left out."""
+    """The servers of a Server Reference: HOST, HOST:PORT, [IPv6]:PORT, or several, separated by spaces. Invalid ones are left out."""
     words = text.split()[:MOST_SERVERS]
     return [address for word in words if (address := _parse_address(word, port)) is not None]
 
@@ -182,11 +182,11 @@ def _parse_address(word: str, default: int) -> Address | None:
 
 
 def format_address(address: Address) -> str:
-    """As people and URLs write it."""
+    """As in URLs."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def sorted_unique(topics: Iterable[str]) -> tuple[str, ...]:
-    """In an order that does not depend on hashes."""
+    """Each once, in an order that does not depend on hashes."""
     return tuple(sorted(set(topics)))

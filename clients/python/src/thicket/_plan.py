@@ -1,8 +1,10 @@
-"""What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
+"""The plan of a client's sessions: which filters each should have, and how a filter moves. Pure: reports in, assignments out.
 
-A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left when it is silent
-and has nothing else. If the new session is refused it, the old one is its home again. A session that was asked, and has not answered,
-may have the filter or not: messages may come over it, but no other session unsubscribes in its favour.
+A filter whose home changes stays at its old session until the new one has it. Then the old one unsubscribes; it is left when it is silent
+and has no other filters. If the new session is refused the filter, the old one is its home again.
+
+A session that was sent a request and has not answered may have the filter or not: messages may arrive over it, but no other session
+unsubscribes in its favour.
 """
 
 from collections.abc import Mapping
@@ -14,10 +16,10 @@ from ._topics import overlap
 
 @dataclass(frozen=True)
 class Subscription:
-    """How a session shall have a filter."""
+    """How a session should have a filter."""
 
     qos: int
-    # Another session has it as well, and was sent what is retained.
+    # Another session has it too, and has received the retained messages.
     is_moved: bool
 
 
@@ -25,12 +27,12 @@ class Subscription:
 class _Slot:
     address: tuple[int, Address] | None = None
     is_leaving: bool = False
-    # Moved filters whose last messages may still come.
+    # Moved filters whose last messages may still arrive.
     draining: set[str] = field(default_factory=set)
 
 
 class Plan:
-    """Filters, sessions, and which shall have which."""
+    """Filters, sessions, and which session should have which filter."""
 
     def __init__(self, max_sessions: int, *, tls: bool) -> None:
         self._max_sessions = max_sessions
@@ -39,25 +41,25 @@ class Plan:
         self._qos: dict[str, int] = {}
         self._home: dict[str, int] = {}
         self._at: dict[str, set[int]] = {}
-        # Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
+        # Sessions with a SUBSCRIBE or UNSUBSCRIBE that is not answered yet.
         self._asked: dict[str, set[int]] = {}
         self._moving: set[str] = set()
         self._slots: dict[int, _Slot] = {1: _Slot()}
 
     @property
-    def wishes(self) -> list[str]:
+    def wanted(self) -> list[str]:
         """The filters that the application wants."""
         return list(self._home)
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
-        """The application wants a filter; one that overlaps another goes to its session."""
+        """The application wants a filter. One that overlaps another joins its session."""
         if topic_filter not in self._home:
             homes = (home for other, home in self._home.items() if overlap(topic_filter, other))
             self._home[topic_filter] = next(homes, 1)
         self._qos[topic_filter] = qos
 
     def unsubscribe(self, topic_filter: str) -> bool:
-        """The application does not want a filter any more. Answers whether any session has it."""
+        """The application does not want a filter any more. Returns whether a session has it."""
         self._home.pop(topic_filter, None)
         self._qos.pop(topic_filter, None)
         return topic_filter in self._at
@@ -66,11 +68,11 @@ class Plan:
         return self._home.get(topic_filter)
 
     def is_home(self, topic_filter: str) -> bool:
-        """Whether the session that shall have the filter has it."""
+        """Whether the session that should have the filter has it."""
         return self._home.get(topic_filter) in self._at.get(topic_filter, ())
 
     def apply(self, placed: Mapping[int, Placed]) -> list[str]:
-        """Follows an answer of the control plane. Answers the filters that begin to move."""
+        """Follows an answer of the control plane. Returns the filters that begin to move."""
         self._answers += 1
         for number, session in placed.items():
             slot = self._slots.setdefault(number, _Slot())
@@ -78,13 +80,13 @@ class Plan:
             addresses = parse_reference(reference or "", 8883 if self._tls else 1883)
             if addresses:
                 slot.address = (self._answers, addresses[0])
-        told = {topic_filter: number for number, session in placed.items() for topic_filter in session.subscribe}
+        assigned = {topic_filter: number for number, session in placed.items() for topic_filter in session.subscribe}
         kept = {topic_filter: home if home in placed else 1 for topic_filter, home in self._home.items()}
-        homes = unite({topic_filter: told.get(topic_filter, home) for topic_filter, home in kept.items()})
+        homes = unite({topic_filter: assigned.get(topic_filter, home) for topic_filter, home in kept.items()})
         return [topic_filter for topic_filter, home in homes.items() if self._settle(topic_filter, home)]
 
     def session_at(self, address: Address) -> int | None:
-        """The session for an address, an old one or a new one. None: there are enough already."""
+        """The session for an address, an existing one or a new one. None: there are enough already."""
         for number, slot in self._slots.items():
             if not slot.is_leaving and slot.address is not None and slot.address[1] == address:
                 return number
@@ -102,7 +104,7 @@ class Plan:
         return not any(other != topic_filter and overlap(other, topic_filter) for other in self._home)
 
     def move_to(self, topic_filter: str, home: int) -> bool:
-        """Moves one filter. Answers whether it begins to move."""
+        """Moves one filter. Returns whether it begins to move."""
         return self.may_move(topic_filter) and self._settle(topic_filter, home)
 
     def _settle(self, topic_filter: str, home: int) -> bool:
@@ -119,13 +121,13 @@ class Plan:
         return sessions - {self._home.get(topic_filter)}
 
     def note_address(self, number: int, address: Address) -> None:
-        """Where a session is, if nobody said where it shall be."""
+        """Where a session is, if it was not assigned an address."""
         slot = self._slots.get(number)
         if slot is not None and slot.address is None:
             slot.address = (0, address)
 
     def on_asked(self, number: int, topic_filter: str) -> None:
-        """A session is sent a SUBSCRIBE or UNSUBSCRIBE: until it is answered, nobody knows whether it has the filter."""
+        """A SUBSCRIBE or UNSUBSCRIBE is sent on a session. Until it is answered, it is not known whether the session has the filter."""
         _remove(self._at, topic_filter, number)
         self._asked.setdefault(topic_filter, set()).add(number)
 
@@ -134,7 +136,7 @@ class Plan:
         self._at.setdefault(topic_filter, set()).add(number)
 
     def on_refused(self, number: int, topic_filter: str) -> bool:
-        """The broker does not let a session have a filter. Answers whether another has it still."""
+        """The broker refuses a filter on a session. Returns whether another session still has it."""
         _remove(self._asked, topic_filter, number)
         others = self._at.get(topic_filter, set()) - {number}
         if others and topic_filter in self._home:
@@ -144,7 +146,7 @@ class Plan:
         return False
 
     def on_unsubscribed(self, number: int, topic_filter: str) -> None:
-        """A session does not have a filter any more."""
+        """A session no longer has a filter."""
         _remove(self._at, topic_filter, number)
         _remove(self._asked, topic_filter, number)
         if topic_filter in self._moving and self._home.get(topic_filter) != number and number in self._slots:
@@ -155,22 +157,22 @@ class Plan:
         return topic_filter in self._home or (topic_filter not in self._at and topic_filter not in self._asked)
 
     def on_drained(self, number: int) -> list[str]:
-        """A session is silent. Answers the filters whose move is over."""
+        """A session is silent. Returns the filters whose move is over."""
         slot = self._slots.get(number)
         if slot is None:
             return []
         drained = slot.draining & self._moving
         slot.draining.clear()
-        over = [topic_filter for topic_filter in sorted(drained) if not self._is_under_way(topic_filter)]
+        over = [topic_filter for topic_filter in sorted(drained) if not self._may_still_arrive(topic_filter)]
         self._moving.difference_update(over)
         return over
 
-    def _is_under_way(self, topic_filter: str) -> bool:
-        """Whether messages of a filter may come over a session that is not its home."""
+    def _may_still_arrive(self, topic_filter: str) -> bool:
+        """Whether messages of a filter may arrive over a session that is not its home."""
         return bool(self._elsewhere(topic_filter)) or any(topic_filter in slot.draining for slot in self._slots.values())
 
     def on_left(self, number: int, *, is_routed: bool) -> list[str]:
-        """A session has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over."""
+        """A session has ended. If it is needed again by now, it begins again. Returns the filters whose move is over."""
         for topic_filter in {*self._at, *self._asked}:
             if number in self._at.get(topic_filter, ()) or number in self._asked.get(topic_filter, ()):
                 self.on_unsubscribed(number, topic_filter)
@@ -182,13 +184,13 @@ class Plan:
         return over
 
     def give_up(self, number: int) -> None:
-        """A session is not to be had: the first takes what it should have had."""
+        """A session cannot be made: the first session takes over its filters."""
         for topic_filter, home in self._home.items():
             if home == number:
                 self._home[topic_filter] = 1
 
     def sessions(self) -> list[int]:
-        """Those that should be there."""
+        """The sessions that should exist."""
         return sorted(set(self._slots) | set(self._home.values()))
 
     def address(self, number: int) -> tuple[int, Address] | None:
@@ -196,7 +198,7 @@ class Plan:
         return slot.address if slot is not None else None
 
     def filters(self, number: int) -> dict[str, Subscription]:
-        """What a session shall have now."""
+        """What a session should have now."""
         slot = self._slots.get(number)
         if slot is not None and slot.is_leaving:
             return {}
@@ -208,7 +210,7 @@ class Plan:
         return filters
 
     def leaves(self, number: int) -> bool:
-        """Marks a session as one to be left, unless it has or shall have something. The first stays."""
+        """Marks a session as one to leave, unless it has or should have filters. The first one stays."""
         slot = self._slots.setdefault(number, _Slot())
         has_any = any(number in sessions for sessions in (*self._at.values(), *self._asked.values()))
         if number != 1 and not has_any and not self.filters(number):

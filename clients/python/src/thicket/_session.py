@@ -1,6 +1,6 @@
-"""One session of a client: a task that keeps it connected and makes it what its Assignment says.
+"""One session of a client: a task that keeps it connected and makes it match its Assignment.
 
-Paho keeps the session's state (packet identifiers, what is under way) over connections that break; it is driven by the event loop. Only its
+Paho keeps the session's state (packet identifiers, messages in flight) when connections break. The event loop drives it. Only its
 `connect`, which blocks, runs on a thread of the loop's executor.
 """
 
@@ -32,50 +32,50 @@ from ._paho import PahoClient
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
 from ._plan import Subscription
 
-# A connection that ended sooner counts as an attempt that failed.
-LASTING_S = 1.0
-# Redirections followed in a row before the pause of a failed attempt.
+# A connection that ended sooner counts as a failed attempt.
+STABLE_S = 1.0
+# Redirections that are followed in a row, before a pause as after a failed attempt.
 MOST_HOPS = 4
-# Addresses at which a session is looked for that is to be left.
+# Addresses at which a session that is to be left is looked for.
 MOST_PLACES = 8
-# Messages of QoS 1 and 2 under way, a session; fewer if the broker says so.
-MOST_UNDER_WAY = 100
-# Messages given to Paho at once; the next when these are written.
+# Messages of QoS 1 and 2 in flight for each session; fewer if the broker demands it.
+MAX_IN_FLIGHT = 100
+# Messages given to Paho at once; the next ones follow when these are written.
 BATCH = 64
-# Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session.
+# Messages of QoS 1 and 2 that a broker may send before our acknowledgements, for each session.
 RECEIVE_MAXIMUM = 1024
-# Longest wait for what is unanswered when the client closes.
-LAST_WORDS_S = 3.0
-# How often Paho looks after keep alive.
+# Longest wait for missing answers when the client closes.
+CLOSE_WAIT_S = 3.0
+# How often Paho checks keep alive.
 MISC_S = 1.0
 
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
-# Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
-PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
+# Temporary refusals: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
+TEMPORARY = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
 # Retain Handling.
 SEND_RETAINED, SEND_RETAINED_IF_NEW, DO_NOT_SEND = 0, 1, 2
 
 
 class Leave(enum.Enum):
-    """Whether a session is to be left."""
+    """Whether and how a session is to be left."""
 
     STAY = enum.auto()
-    # When nothing comes any more and all that was to be sent is acknowledged. The session ends.
+    # When no more messages arrive and everything sent is acknowledged. The session ends.
     WHEN_READ = enum.auto()
-    # When all that was to be sent is acknowledged, or it takes too long.
+    # When everything sent is acknowledged, or it takes too long.
     NOW = enum.auto()
     NOW_AND_KEEP = enum.auto()
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a session shall be; only the latest counts."""
+    """What a session should be; only the latest counts."""
 
-    # Where the control plane wants it, and the number of its answer: a new one is followed even if the address is the same.
+    # The address that the control plane assigned, and the number of its answer: a new answer is followed even to the same address.
     address: tuple[int, Address] | None = None
     filters: dict[str, Subscription] = field(default_factory=dict)
     leave: Leave = Leave.STAY
-    # Grows when the request in the CONNECT should be made again at once: the session connects once more where it is.
+    # Incremented when the request in the CONNECT should be repeated at once: the session then reconnects to the same address.
     requests: int = 0
 
 
@@ -92,7 +92,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Login:
-    """How a client is known to its brokers."""
+    """How a client identifies itself to its brokers."""
 
     client_id: str
     version: int
@@ -106,7 +106,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Timing:
-    """Bounds and pauses, in seconds."""
+    """Limits and pauses, in seconds."""
 
     dial: float
     first_pause: float
@@ -115,7 +115,7 @@ class Timing:
 
 
 class Owner(Protocol):
-    """What a session tells its client."""
+    """What a session reports to its client."""
 
     def is_full(self) -> bool: ...
     def known(self) -> list[Address]: ...
@@ -172,14 +172,14 @@ class _Quiet:
 
 
 class _Pinged:
-    """A PINGREQ is on its way: what the broker sent before its answer has come."""
+    """A PINGREQ is sent: when its answer arrives, everything that the broker sent before has arrived."""
 
 
 class _Drained:
     pass
 
 
-# How far a session that lost a subscription has been read; None: it need not be.
+# How far a session that lost a subscription has been read; None: that is not needed.
 _Drain = _Quiet | _Pinged | _Drained | None
 
 
@@ -202,17 +202,17 @@ class Session:
         self._is_connected = False
         self._is_stale = False
         self._connection = 0
-        self._under_way_limit = MOST_UNDER_WAY
+        self._in_flight_limit = MAX_IN_FLIGHT
         self._limits = Limits()
         self._waiting: dict[int, Outgoing] = {}
         self._subscribed: set[str] = set()
         self._asked: dict[int, tuple[str, ...]] = {}
         self._unasked: dict[int, tuple[str, ...]] = {}
-        # Asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+        # Subscribed or unsubscribed on a connection that ended before the answer: the session may have these filters or not.
         self._doubtful: set[str] = set()
         self._refused: set[str] = set()
         self._candidates: deque[Address] = deque()
-        # Where the session is if the broker that it connects to does not have it: all that a session tries that is to be left.
+        # Where the session is if the broker that it connects to does not have it. A session that is to be left tries only this address.
         self._places: deque[Address] = deque()
         self._last: Address | None = None
         self._followed = 0
@@ -228,22 +228,22 @@ class Session:
         self._is_reading = False
 
     def assign(self, assignment: Assignment) -> None:
-        """Says what the session shall be from now on."""
+        """Assigns what the session should be from now on."""
         if assignment != self.assignment and self.assignment.leave not in (Leave.NOW, Leave.NOW_AND_KEEP):
             self.assignment = assignment
             self.wake()
 
     def wake(self) -> None:
-        """Has the session look at what it should do."""
+        """Wakes the session, so that it does what is due."""
         self._wake.set()
 
     def resume_reading(self) -> None:
-        """There is room for messages again."""
+        """Messages can be accepted again."""
         sock = self._socket()
         if sock is not None and not self._is_reading and self._is_connected:
             self._is_reading = True
             self._loop.add_reader(sock, self._on_readable)
-            # TLS may hold bytes that no socket tells of.
+            # TLS may hold bytes that the socket does not report as readable.
             self._loop.call_soon(self._on_readable)
 
     async def run(self) -> None:
@@ -269,7 +269,7 @@ class Session:
             self._last = address
             begun = self._loop.time()
             end = await self._serve(address)
-            if self._loop.time() - begun > LASTING_S:
+            if self._loop.time() - begun > STABLE_S:
                 self._failures = 0
             address = end.address if isinstance(end, _Switch) else None
             if not isinstance(end, _Switch):
@@ -298,7 +298,7 @@ class Session:
         return self.assignment.leave in (Leave.NOW, Leave.NOW_AND_KEEP)
 
     async def _next_address(self) -> Address | None:
-        """The next address to try. None: the session is to be left, and there is nothing to be read."""
+        """The next address to try. None: the session is to be left, and has no messages to read."""
         while not self._is_leaving_now():
             if self._candidates:
                 return self._candidates.popleft()
@@ -312,23 +312,23 @@ class Session:
         return self._next_place()
 
     def _next_place(self) -> Address | None:
-        """Where a session that is to be left can be ended still."""
-        # Only a session that a broker has accepted exists.
+        """Where a session that is to be left can still be ended."""
+        # A session exists only after a broker has accepted it.
         if self.assignment.leave is not Leave.NOW or self._clean_start or not self._places or self._is_closing_over():
             return None
-        # The broker there shall serve, although the placement names another one.
+        # The broker at that address should serve, although the placement names another one.
         self._hops = max(self._hops, 1)
         return self._places.popleft()
 
     async def _pause(self) -> None:
         limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
         until = self._loop.time() + random.uniform(0, limit)
-        # A message that is handed over meanwhile wakes the session, and is no reason to try again sooner.
+        # A message that is handed over meanwhile wakes the session, but is no reason to retry sooner.
         while (left := until - self._loop.time()) > 0 and not self._is_leaving_now():
             await self._wait(left)
 
     def _fresh_candidates(self) -> deque[Address]:
-        """Where it was, where it should be, and then any other."""
+        """Where it was, where it should be, and then any other address."""
         first = [self._last] if self._last is not None else []
         if self.assignment.address is not None:
             number, address = self.assignment.address
@@ -339,7 +339,7 @@ class Session:
         return deque(dict.fromkeys([*first, *others]))
 
     async def _wait(self, seconds: float) -> None:
-        """Until something is to be looked at, or `seconds` have passed."""
+        """Waits until the session is woken, or `seconds` have passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0)):
                 await self._wake.wait()
@@ -404,7 +404,7 @@ class Session:
         if login.will is not None:
             will = login.will
             client.will_set(will.topic, will.payload, will.qos, will.retain, to_properties(will, None) if login.version == 5 else None)
-        # The bounds are ours: Paho gets no message that it would have to queue.
+        # Queues are limited here: Paho gets no message that it would have to queue.
         client.max_inflight_messages_set(65_535)
         client.max_queued_messages_set(0)
         client.connect_timeout = self._timing.dial
@@ -449,7 +449,7 @@ class Session:
             self._loop.add_writer(sock, self._on_writable)
 
     def _socket(self) -> socket.socket | None:
-        # Of the kinds that Paho has, those without WebSocket.
+        # The kinds of sockets of Paho, except WebSocket.
         sock = self._paho.socket()
         return sock if isinstance(sock, socket.socket) else None
 
@@ -461,12 +461,12 @@ class Session:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
             with contextlib.suppress(OSError):
-                # Paho closes it when it connects again, or is forgotten; the broker shall know now.
+                # Paho closes it when it reconnects, or is dropped; the broker should notice now.
                 if self._previous is None:
                     sock.shutdown(socket.SHUT_RDWR)
 
     def _keep_previous(self) -> None:
-        """Paho closes the connection before it makes the next. The broker shall see it open until that one has the session."""
+        """Paho closes the connection before it opens the next. For the broker it should stay open until the next one has the session."""
         sock = self._socket()
         if sock is not None:
             self._previous = os.dup(sock.fileno())
@@ -477,18 +477,18 @@ class Session:
             self._previous = None
 
     def _renew(self) -> None:
-        """The broker lost the session: what Paho has under way would go out again, also what must not."""
+        """The broker lost the session: Paho would send its messages in flight again, also those that must not be."""
         self._is_stale = False
         waiting, self._waiting = self._waiting, {}
         self._paho = self._new_paho()
         for outgoing in reversed(waiting.values()):
             if outgoing.message.qos == 2:
-                self._owner.on_settled(outgoing, OutcomeUnknown("the broker lost the session while this message of QoS 2 was under way"))
+                self._owner.on_settled(outgoing, OutcomeUnknown("the broker lost the session while this message of QoS 2 was in flight"))
             else:
                 self.outgoing.appendleft(outgoing)
 
     def _on_socket_open(self, _client: paho.Client, _userdata: object, _sock: object) -> None:
-        """On the executor's thread: `_connect` goes on when that is done."""
+        """On the executor's thread: `_connect` continues when that is done."""
 
     def _on_socket_close(self, _client: paho.Client, _userdata: object, sock: Any) -> None:
         # On the executor's thread it is the socket of an earlier connection, which the loop has forgotten.
@@ -497,7 +497,7 @@ class Session:
             self._loop.remove_writer(sock)
 
     def _on_socket_register_write(self, _client: paho.Client, _userdata: object, sock: Any) -> None:
-        # Before the connection stands, `_connect` does it.
+        # Before the connection is established, `_connect` does it.
         if threading.get_ident() == self._thread:
             self._loop.add_writer(sock, self._on_writable)
 
@@ -522,12 +522,12 @@ class Session:
 
     async def _flush(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(CLOSE_WAIT_S):
                 while self._socket() is not None and self._paho.want_write():
                     self._paho.loop_write()
                     await asyncio.sleep(0.01)
 
-    # What Paho tells
+    # Callbacks of Paho
 
     def _on_connect(
         self, _client: paho.Client, _userdata: object, flags: paho.ConnectFlags, code: ReasonCode, properties: Properties | None
@@ -551,7 +551,7 @@ class Session:
         self._candidates.clear()
         self._places.clear()
         self._forget_previous()
-        self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
+        self._in_flight_limit = min(MAX_IN_FLIGHT, getattr(properties, "ReceiveMaximum", MAX_IN_FLIGHT))
         self._limits = Limits.of(properties)
         user = getattr(properties, "UserProperty", ())
         placement = next((value for name, value in user if name == PLACEMENT), None)
@@ -565,7 +565,7 @@ class Session:
         for topic_filter in lost:
             self._owner.on_unsubscribed(self._number, topic_filter)
         if self._waiting:
-            # Nothing of what Paho has under way may leave: the connection ends here, and a new Paho takes the new session.
+            # None of Paho's messages in flight may be sent: the connection ends here, and a new Paho client takes the new session.
             self._is_stale = True
             sock = self._socket()
             if sock is not None:
@@ -593,7 +593,7 @@ class Session:
             return _Redirected(addresses) if addresses else _Lost(f"sent to {reference!r}, which is no server")
         if code.value == SESSION_TAKEN_OVER:
             return _TakenOver()
-        if is_refusal and code.value not in PASSING:
+        if is_refusal and code.value not in TEMPORARY:
             return _Refused(Refused(code.value, str(code)))
         return _Lost(str(code))
 
@@ -608,7 +608,7 @@ class Session:
         self._note_better(outgoing.message.topic, properties, is_filter=False)
         error = Refused(code.value, str(code)) if code.is_failure else None
         if code.value == IDENTIFIER_NOT_FOUND and outgoing.connection != self._connection:
-            # Said of a PUBREL that went out again: the broker had completed the exchange.
+            # The answer to a PUBREL that was sent again: the broker had completed the exchange.
             error = None
         self._owner.on_settled(outgoing, error)
         self.wake()
@@ -653,7 +653,7 @@ class Session:
             self._owner.on_drained(self._number)
         self.wake()
 
-    # What the session does
+    # Work of the session
 
     def _act(self, address: Address) -> None:
         self._ask_for_subscriptions()
@@ -669,9 +669,9 @@ class Session:
         for topic_filter, how in wanted.items():
             if topic_filter in self._subscribed or topic_filter in asked or topic_filter in self._refused:
                 continue
-            # One filter a packet: so an answer about a better node is about one.
+            # One filter for each packet: so an answer with a better node concerns one filter.
             if self._login.version == 5:
-                # In doubt: the session may have the subscription, so retained messages only if it is new.
+                # The session may have the subscription, so retained messages are wanted only if it is new.
                 retain_handling = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
                 options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else retain_handling)
                 _, mid = self._paho.subscribe(topic_filter, options=options)
@@ -688,12 +688,12 @@ class Session:
                 self._owner.on_asked(self._number, surplus[:BATCH])
 
     def _publish(self) -> None:
-        """Sends what waits, as far as the broker takes it; the next when these are written."""
+        """Sends waiting messages, as many as the broker accepts; the next ones follow when these are written."""
         if self._paho.want_write() and len(self._waiting) > 0:
             return
         for _ in range(min(BATCH, len(self.outgoing))):
             message = self.outgoing[0].message
-            if message.qos and len(self._waiting) >= self._under_way_limit:
+            if message.qos and len(self._waiting) >= self._in_flight_limit:
                 return
             outgoing = self.outgoing.popleft()
             properties = to_properties(message, outgoing.identity) if self._login.version == 5 else None
@@ -709,7 +709,7 @@ class Session:
                 self._owner.on_settled(outgoing, None)
 
     def _follow_placement(self, address: Address) -> None:
-        """Tries where the control plane wants the session; the connection here serves until that is known to listen."""
+        """Tries the address that the control plane assigned. The current connection serves until a broker is known to listen there."""
         if self._is_leaving_now():
             # The session is ended where it is.
             self._cancel_probe()
@@ -727,7 +727,7 @@ class Session:
             if self.assignment.requests > self._requests and self._end is None:
                 self._end = _Switch(address)
         else:
-            # A connection there makes the request as well.
+            # A connection there makes the request too.
             self._requests = self.assignment.requests
             self._probed = wanted
             self._probe = self._loop.create_task(self._is_listening(wanted))
@@ -757,9 +757,9 @@ class Session:
             self._paho.ping()
 
     def _is_closing_over(self) -> bool:
-        """Whether the time for what is unanswered is over. A CONNECT counts: the broker may have the session already."""
+        """Whether the time for missing answers is over. A CONNECT counts: the broker may already have the session."""
         if self._closing_until is None:
-            self._closing_until = self._loop.time() + LAST_WORDS_S
+            self._closing_until = self._loop.time() + CLOSE_WAIT_S
         return self._loop.time() >= self._closing_until
 
     def _leave(self) -> None:
@@ -778,6 +778,6 @@ class Session:
         if self._login.version == 5 and self._login.session_expiry and leave is not Leave.NOW_AND_KEEP:
             properties = new_properties(PacketTypes.DISCONNECT)
             properties.SessionExpiryInterval = 0
-        # Before Paho's callback, which would take it for a loss.
+        # Before Paho's callback, which would treat it as a lost connection.
         self._end = _Left()
         self._paho.disconnect(properties=properties)

@@ -39,6 +39,6 @@ pub struct RetainedEntry {
 pub struct PublishedEntry {
     /// Its topic.
     pub topic: String,
-    /// Whether somebody subscribes to the topic, or the message is retained.
+    /// Whether a session subscribes to the topic, or the message is retained.
     pub has_recipients: bool,
 }

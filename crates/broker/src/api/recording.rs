@@ -23,7 +23,7 @@ pub struct RecordingPage {
 pub struct RecordedSession {
     /// Of its client; for a session that a placement asked for that of the client that was placed.
     pub client_id: String,
-    /// Whose it is; none: nobody's in particular.
+    /// Its user; none: it belongs to no user.
     #[schema(required)]
     pub user_name: Option<String>,
     /// 1 for the client's own, or the number that its placement gave it.

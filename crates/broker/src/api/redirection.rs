@@ -10,7 +10,7 @@ pub use thicket_node::{BalanceEntry, ClientMove, MoveEntry, RebalancePlan, Rebal
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
-    /// Plan, and move nobody.
+    /// Plan, without moves.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -30,7 +30,7 @@ pub struct NodeStateEntry {
     /// Memory of the process.
     #[schema(required)]
     pub memory_bytes: Option<u64>,
-    /// From here on it gives nobody a new session.
+    /// Above this it accepts no new sessions.
     #[schema(required)]
     pub memory_limit_bytes: Option<u64>,
     /// Clients connected.
@@ -39,9 +39,9 @@ pub struct NodeStateEntry {
     pub external: RatesEntry,
     /// Between other nodes and the node.
     pub internal: RatesEntry,
-    /// It is about to leave, and lets nobody in.
+    /// It is being drained, and accepts no clients.
     pub draining: bool,
-    /// It lets nobody in: no memory, or as many connections as it may have.
+    /// It accepts no clients: it is out of memory, or at its limit of connections.
     pub full: bool,
 }
 

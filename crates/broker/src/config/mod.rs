@@ -16,6 +16,7 @@ mod file;
 mod flapping;
 mod hook;
 mod listener;
+mod precedence;
 mod ratio;
 mod routing;
 mod secret;

@@ -23,7 +23,7 @@ use crate::random::{pause, shuffle};
 use crate::routes::{Outgoing, Pending, Routes};
 
 /// A connection that ended sooner counts as a failed attempt.
-const LASTING: Duration = Duration::from_secs(1);
+const STABLE: Duration = Duration::from_secs(1);
 /// Most redirections followed in a row before the pause of a failed attempt.
 const MOST_HOPS: usize = 4;
 /// Most addresses at which a leaving session is looked for.
@@ -149,7 +149,7 @@ pub(crate) struct Session {
     last: Option<Address>,
     hops: usize,
     failures: u32,
-    /// Messages under way.
+    /// Messages in flight.
     waiting: HashMap<PacketId, Pending>,
     /// Messages to send before those in `outgoing`.
     first: VecDeque<Outgoing>,
@@ -257,7 +257,7 @@ impl Session {
             let begun = Instant::now();
             let end = self.serve(stream, &address).await;
             self.client.handle_closed();
-            if begun.elapsed() > LASTING {
+            if begun.elapsed() > STABLE {
                 self.failures = 0;
             }
             if !self.is_leaving_now() {
@@ -312,7 +312,7 @@ impl Session {
     /// Whether a leaving session has waited long enough for what is unanswered.
     fn is_closing_over(&mut self) -> bool {
         let now = Instant::now();
-        now >= *self.closing.get_or_insert(now + serve::LAST_WORDS)
+        now >= *self.closing.get_or_insert(now + serve::CLOSE_WAIT)
     }
 
     /// Where a leaving session can still be ended.
@@ -360,7 +360,7 @@ impl Session {
             };
             let tls = self.shared.tls.clone();
             let limit = if is_leaving {
-                self.shared.dial_timeout.min(serve::LAST_WORDS)
+                self.shared.dial_timeout.min(serve::CLOSE_WAIT)
             } else {
                 self.shared.dial_timeout
             };

@@ -22,8 +22,8 @@ use crate::routes::Outgoing;
 const READ: usize = 16 << 10;
 /// Messages taken from the queue before they are written.
 const BATCH: usize = 64;
-/// Longest wait for what is unanswered when the client closes.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Longest wait for missing answers when the client closes.
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
 type Dialling = Pin<Box<dyn Future<Output = (Address, io::Result<Stream>)> + Send>>;
 
@@ -77,7 +77,7 @@ impl Session {
                 return end;
             }
             let woken = self.wait(&mut connection).await;
-            // The session has one connection at a time: messages under way here are sent again there.
+            // The session has one connection at a time: messages in flight here are sent again there.
             if let Woken::Dialled(address, Ok(stream)) = woken {
                 if self.is_leaving_now() {
                     connection.dialling = None;
@@ -512,6 +512,6 @@ impl Session {
             // The broker may have closed already.
             let _ = writer.shutdown().await;
         };
-        let _ = tokio::time::timeout(LAST_WORDS, saying).await;
+        let _ = tokio::time::timeout(CLOSE_WAIT, saying).await;
     }
 }

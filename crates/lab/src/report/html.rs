@@ -286,9 +286,9 @@ fn validity(results: &Results, page: &mut String) {
             "<p class=\"good\">All {} runs are valid: {}.</p>",
             results.runs.len(),
             if results.environment.backend == crate::simulated::NAME {
-                "they were played in virtual time, where links take exactly as long as the scenario says"
+                "they were simulated in virtual time, where each link has exactly the delay of the scenario"
             } else {
-                "every pair of sites had its round trip before the run, and links were on time"
+                "all round trips were as configured before the run, and links were on time"
             }
         );
         return;

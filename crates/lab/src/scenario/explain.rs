@@ -73,7 +73,7 @@ impl Scenario {
                         format!("{} s", until.value())
                     });
                 lines.push(format!(
-                    "              again and again until {until}, in the mean {} s after the last repair; the seed draws when",
+                    "              recurs until {until}, on average {} s after the last repair, at times drawn from the seed",
                     mean.value()
                 ));
             }
@@ -106,7 +106,7 @@ impl Scenario {
             let shape = &link.shape;
             let rate = shape
                 .bandwidth_mbit
-                .map_or("no limit of rate".to_owned(), |rate| {
+                .map_or("no rate limit".to_owned(), |rate| {
                     format!("{rate} Mbit/s, {} packets may wait", shape.queue_packets)
                 });
             let loss = if shape.loss_percent > 0.0 {
@@ -115,7 +115,7 @@ impl Scenario {
                 String::new()
             };
             let law = shape.delay.describe().map_or(String::new(), |law| {
-                format!(" in the mean, each way {law} for every packet")
+                format!(" on average, each way {law} for every packet")
             });
             lines.push(format!(
                 "link:         {} - {}  RTT {:.2} ms{law}, {rate}{loss}",
@@ -156,21 +156,26 @@ impl Scenario {
                 let rate = workload.rate_per_s.map_or(CRASH_PER_S, Positive::value);
                 format!("{rate} messages/s")
             }
-            _ if self.measure.has_own_load() => "as the measurement says".to_owned(),
+            _ if self.measure.has_own_load() => "set by the measurement".to_owned(),
             (Some(rate), _) => format!("{} messages/s{spacing}", rate.value()),
-            (None, window) => format!("{} messages on their way a publisher", window.unwrap_or(1)),
+            (None, window) => format!(
+                "{} messages in flight for each publisher",
+                window.unwrap_or(1)
+            ),
         };
         let length = match (workload.messages, workload.seconds) {
-            _ if self.measure.has_own_load() => "for as long as it says".to_owned(),
+            _ if self.measure.has_own_load() => "for its duration".to_owned(),
             (Some(messages), _) => format!("{messages} messages"),
             (None, seconds) => format!("{} s", seconds.map_or(1.0, Positive::value)),
         };
         let place = match &workload.placement {
             Placement::RoundRobin => "at all sites in turn".to_owned(),
-            Placement::Random | Placement::Locality50Overlays => "each at a drawn site".to_owned(),
+            Placement::Random | Placement::Locality50Overlays => {
+                "each at a site drawn at random".to_owned()
+            }
             Placement::Locality100 => "all at the first site".to_owned(),
             Placement::Locality50Border => {
-                "publishers at the first site, subscribers at drawn ones".to_owned()
+                "publishers at the first site, subscribers at sites drawn at random".to_owned()
             }
             Placement::Locality0 => {
                 "publishers at the first site, subscribers at the second".to_owned()

@@ -173,7 +173,7 @@ fn a_delay_has_a_law_with_its_parameters() {
     let (scenario, cells) = Scenario::parse(&with(uniform)).unwrap();
     let text = scenario.explain(&cells);
     let expected =
-        "s1 - s2  RTT 20.00 ms in the mean, each way uniform from 5 to 15 ms for every packet";
+        "s1 - s2  RTT 20.00 ms on average, each way uniform from 5 to 15 ms for every packet";
     assert!(text.contains(expected), "{text}");
     let once = with(&uniform.replace("max_ms", "drawn = \"per-link\", max_ms"));
     let (scenario, cells) = Scenario::parse(&once).unwrap();

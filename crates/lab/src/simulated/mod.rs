@@ -38,7 +38,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 const GRAIN: &str = "virtual time has a grain of 1 ms; traffic counts 66 bytes of headers a segment and an acknowledgement for every two";
 
 /// The figures in the line about a run, if they exist.
-const TOLD: [(&str, &str); 4] = [
+const SHOWN: [(&str, &str); 4] = [
     ("cluster_formed_s", "s to form"),
     ("delay_mean_ms", "ms"),
     ("lost_messages", "lost"),
@@ -96,7 +96,7 @@ impl Playable<'_> {
                     }
                     let line = runs
                         .last()
-                        .map_or(String::new(), |run: &Run| run.line(&TOLD));
+                        .map_or(String::new(), |run: &Run| run.line(&SHOWN));
                     let took = started.elapsed().as_secs_f64();
                     (options.say)(&format!(
                         "[{}/{total}] {line} (computed in {took:.1} s)",

@@ -303,7 +303,7 @@ fn seen(client_id: &str, node: u64, publish: &[String], subscribe: &[String]) ->
 }
 
 #[test]
-fn a_node_is_better_for_a_client_where_it_saves_messages_and_there_is_room() {
+fn a_node_is_better_for_a_client_where_it_saves_messages_and_has_capacity() {
     let mut control = control(&[1, 2, 3]);
     let topic = |name: &str| vec![name.to_owned()];
     for (name, node) in [("x", 2), ("y", 1), ("z", 3)] {

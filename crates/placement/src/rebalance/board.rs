@@ -98,7 +98,7 @@ impl<'a> Board<'a> {
     }
 
     /// Whether the node stays within gamma with this much more.
-    pub fn has_room(&self, node: usize, load: f64) -> bool {
+    pub fn has_capacity(&self, node: usize, load: f64) -> bool {
         self.shares[node] > 0.0 && self.loads[node] + load <= self.gamma * self.shares[node]
     }
 

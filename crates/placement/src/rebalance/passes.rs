@@ -47,7 +47,7 @@ fn drain(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
         // It must leave: if no node has capacity for it, to that with the lowest load.
         let best = open
             .clone()
-            .filter(|node| board.has_room(*node, client.load()));
+            .filter(|node| board.has_capacity(*node, client.load()));
         let best = best.min_by(|a, b| board.cost(client, *a).total_cmp(&board.cost(client, *b)));
         let idlest = open.min_by(|a, b| {
             let full = |node: &usize| board.fullness(*node).unwrap_or(f64::MAX);
@@ -199,7 +199,7 @@ fn send_back(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted, at: 
     for index in movable(situation) {
         let client = &situation.clients[index];
         let (now, origin) = (at[index], client.node);
-        if wanted[index].is_some() || now == origin || !board.has_room(origin, client.load()) {
+        if wanted[index].is_some() || now == origin || !board.has_capacity(origin, client.load()) {
             continue;
         }
         board.remove(client, now);
@@ -230,7 +230,7 @@ fn gather_one(
     let stays_warm = board.loads[from] - load >= COLD * board.share(from);
     board.remove(client, from);
     let stay = board.cost(client, from) - LEAST_GAIN;
-    // Topics draw nobody to another site: what crosses goes over the link between two nodes once for all clients there.
+    // Topics move no client to another site: a message crosses the link between two nodes once for all clients there.
     let is_open = |node: &usize| {
         *node != from && board.share(*node) > 0.0 && board.is_near(client.node, *node)
     };
@@ -244,14 +244,14 @@ fn gather_one(
     let Some((_, best)) = better.first().copied() else {
         return;
     };
-    if (!stays_warm || !board.has_room(best, load))
+    if (!stays_warm || !board.has_capacity(best, load))
         && swap(situation, board, at, wishes, index, best)
     {
         return;
     }
     let roomy = better
         .into_iter()
-        .find(|(_, node)| board.has_room(*node, load));
+        .find(|(_, node)| board.has_capacity(*node, load));
     if let Some((_, to)) = roomy.filter(|_| stays_warm) {
         board.shift(client, from, to);
         at[index] = to;
@@ -281,7 +281,7 @@ fn swap(
             continue;
         }
         let saves = board.shift(client, from, to) + board.shift(other, to, from);
-        let fits = |node| board.has_room(node, 0.0);
+        let fits = |node| board.has_capacity(node, 0.0);
         if saves > LEAST_GAIN && fits(from) && fits(to) {
             at[others[place]] = from;
             at[index] = to;
@@ -315,7 +315,7 @@ pub(super) fn in_order(
         let before = moves.len();
         waiting.retain(|step| {
             let load = situation.clients[step.client].load();
-            let fits = step.reason == MoveReason::Drain || board.has_room(step.to, load);
+            let fits = step.reason == MoveReason::Drain || board.has_capacity(step.to, load);
             let goes = fits && moves.len() < most;
             if goes {
                 moves.push(carry_out(situation, &mut board, *step));
@@ -379,7 +379,7 @@ fn exchange(
         let other = waiting[opposite];
         let load = |step: Move| situation.clients[step.client].load();
         let more = load(step) - load(other);
-        if board.has_room(step.to, more) && board.has_room(other.to, -more) {
+        if board.has_capacity(step.to, more) && board.has_capacity(other.to, -more) {
             moves.push(carry_out(situation, board, other));
             moves.push(carry_out(situation, board, step));
             waiting.remove(place);

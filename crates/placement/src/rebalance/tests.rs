@@ -280,7 +280,7 @@ fn a_publisher_that_nobody_listens_to_follows_its_first_subscriber() {
 }
 
 #[test]
-fn clients_change_places_where_no_node_has_room() {
+fn clients_change_places_where_no_node_has_capacity() {
     // All publishers at one node, all subscribers at another one, and a third that is new: each node is full with eight of them.
     let mut clients: Vec<_> = (0..12).map(|topic| client(0, 9.0, &[topic], &[])).collect();
     clients.extend((0..12).map(|topic| client(1, 9.0, &[], &[topic])));

@@ -1,4 +1,4 @@
-//! What it takes to add or remove a node, from where recorded clients are now.
+//! The moves that adding or removing a node needs, from the current nodes of recorded clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -483,7 +483,7 @@ mod tests {
         let plain = crossing(&advisor.after(&Change::Rebalance, 8).unwrap());
         let cost = move |from: &str, to: &str| if site(from) == site(to) { 1.0 } else { 10.0 };
         advisor.weigh(cost).unwrap();
-        assert_eq!(crossing(&advisor.now()), now, "weighing moves nobody");
+        assert_eq!(crossing(&advisor.now()), now, "weighing moves no client");
         let weighed = crossing(&advisor.after(&Change::Rebalance, 8).unwrap());
         assert!(weighed < plain && plain < now, "{now} {plain} {weighed}");
         assert!(advisor.weigh(|_, _| 0.5).is_err());

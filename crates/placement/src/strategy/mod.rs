@@ -1,10 +1,10 @@
 //! Strategies: which brokers a client should have its sessions with.
 
 mod attach;
+mod capacity;
 mod matching;
 mod optimum;
 mod options;
-mod room;
 mod sets;
 mod thicket;
 

@@ -1,6 +1,6 @@
 //! Our own strategy: the best set of brokers for each client, popular topics first to be everywhere.
 
-use super::room::{Fairness, Room};
+use super::capacity::{Capacity, Fairness};
 use super::sets::CostTable;
 use super::{Decision, Demand, Interest, Limits, Request, Strategy};
 use crate::cluster::{Cluster, Dimension};
@@ -85,17 +85,18 @@ impl Strategy for Thicket {
         let demand = Demand::of(cluster, request.interests);
         let fairness = Fairness::new(cluster, self.limits, demand);
         let decision = if fairness.is_strict() {
-            let some_room = fairness.rows(request, |broker| fairness.has_room(broker, 0.0));
-            self.choose(cluster, &fairness, request, &some_room)
+            let some_capacity = fairness.rows(request, |broker| fairness.has_capacity(broker, 0.0));
+            self.choose(cluster, &fairness, request, &some_capacity)
                 .unwrap_or_else(|| {
-                    let enough = fairness.rows(request, |broker| fairness.has_room(broker, 1.0));
+                    let enough =
+                        fairness.rows(request, |broker| fairness.has_capacity(broker, 1.0));
                     self.choose(cluster, &fairness.lenient(), request, &enough)
-                        .expect("leniency has room for all")
+                        .expect("leniency has capacity for all")
                 })
         } else {
             let fair = fairness.rows(request, |broker| fairness.was_fair(broker));
             self.choose(cluster, &fairness.lenient(), request, &fair)
-                .expect("leniency has room for all")
+                .expect("leniency has capacity for all")
         };
         self.note(request.interests);
         decision
@@ -128,12 +129,12 @@ impl Thicket {
         let free = self.limits.max_sessions().saturating_sub(fixed.len());
         let chosen = table.best_set(&fixed, free);
         let used: Vec<BrokerId> = chosen.iter().map(|row| rows[*row]).collect();
-        let mut room = Room::new(fairness, &used);
+        let mut capacity = Capacity::new(fairness, &used);
         let mut decision = Decision::default();
         for (topic, interest) in request.interests.iter().enumerate() {
             let miss = cluster.rate(interest.topic) * self.discount(interest.topic);
             let (place, follows) =
-                room.take(interest, miss, |place| table.row(chosen[place])[topic])?;
+                capacity.take(interest, miss, |place| table.row(chosen[place])[topic])?;
             decision.brokers.push(used[place]);
             if follows {
                 decision.redirects.push((interest.topic, used[place]));
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_publisher_follows_its_first_subscriber_when_there_is_room() {
+    fn an_idle_publisher_follows_its_first_subscriber_when_there_is_capacity() {
         // Topics 0 and 1 are idle at brokers 0 and 1; with one session, one of them has to move. 30 other idle publishers at each broker leave
         // capacity for 3 more.
         let mut cluster = cluster(2, 62);

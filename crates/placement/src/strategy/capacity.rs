@@ -59,7 +59,7 @@ impl<'a> Fairness<'a> {
     }
 
     /// Messages per second of capacity left at `broker` when `arriving` come to the cluster.
-    fn room(&self, dimension: Dimension, broker: BrokerId, arriving: f64) -> f64 {
+    fn remaining(&self, dimension: Dimension, broker: BrokerId, arriving: f64) -> f64 {
         let total = self.total(dimension) + arriving;
         let bound = self.limits.gamma() * total / self.cluster.broker_count() as f64;
         bound - self.cluster.loads(dimension)[broker.index()]
@@ -74,10 +74,10 @@ impl<'a> Fairness<'a> {
     }
 
     /// Whether `broker` has capacity for `share` of the client; for 0, for anything.
-    pub(super) fn has_room(&self, broker: BrokerId, share: f64) -> bool {
+    pub(super) fn has_capacity(&self, broker: BrokerId, share: f64) -> bool {
         self.demand.dimensions().all(|(dimension, added)| {
-            let room = self.room(dimension, broker, added);
-            room > 0.0 && share * added <= room
+            let remaining = self.remaining(dimension, broker, added);
+            remaining > 0.0 && share * added <= remaining
         })
     }
 
@@ -128,7 +128,7 @@ impl<'a> Fairness<'a> {
         let coming = self.rate_elsewhere(topic, broker);
         if coming == 0.0 {
             0.0
-        } else if coming <= self.room(Dimension::Input, broker, 0.0) {
+        } else if coming <= self.remaining(Dimension::Input, broker, 0.0) {
             REDIRECT_MISS
         } else {
             1.0
@@ -146,22 +146,22 @@ impl<'a> Fairness<'a> {
 }
 
 /// The capacity left at the brokers of a set while one client's topics are assigned.
-pub(super) struct Room<'a> {
+pub(super) struct Capacity<'a> {
     fairness: &'a Fairness<'a>,
     used: &'a [BrokerId],
     /// Input and output that fit, one entry a broker of the set. Input is spent by publishers that follow, too.
     left: Vec<[f64; 2]>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> Capacity<'a> {
     pub(super) fn new(fairness: &'a Fairness<'a>, used: &'a [BrokerId]) -> Self {
         let left = used.iter().map(|broker| {
-            let room = |dimension, added: Option<f64>| {
-                fairness.room(dimension, *broker, added.unwrap_or(0.0))
+            let remaining = |dimension, added: Option<f64>| {
+                fairness.remaining(dimension, *broker, added.unwrap_or(0.0))
             };
             [
-                room(Dimension::Input, fairness.demand.input),
-                room(Dimension::Output, fairness.demand.output),
+                remaining(Dimension::Input, fairness.demand.input),
+                remaining(Dimension::Output, fairness.demand.output),
             ]
         });
         Self {
@@ -216,7 +216,7 @@ impl<'a> Room<'a> {
     fn following(&self, interest: &Interest, broker: BrokerId) -> f64 {
         let cluster = self.fairness.cluster;
         let is_first = cluster.listening_count(interest.topic) == 0;
-        // What is published by clients that follow nobody stays where it is.
+        // Publishers that do not move to their subscribers stay where they are.
         let may_follow = cluster.source_cost(interest.topic, broker).is_none();
         if interest.role.subscribes() && is_first && may_follow {
             self.fairness.rate_elsewhere(interest.topic, broker)

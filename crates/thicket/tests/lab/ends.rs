@@ -1,0 +1,260 @@
+//! How a lab ends: by a signal, or because a process of it is gone. What it has measured is kept, and nothing is left behind.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use thicket_lab::janitor;
+use thicket_lab::links::Backend;
+use thicket_lab::results::Results;
+
+use super::{SCENARIO, end, figure, lab, start, turn, wait_for};
+
+#[test]
+fn a_lab_that_is_killed_leaves_nothing_behind() {
+    let Some(folder) = turn() else { return };
+    let mut child = start(folder.path(), &format!("{SCENARIO}seconds = 600\n"));
+    let out = folder.path().join("out");
+    let pid = child.id();
+    wait_for(&mut child, || {
+        out.join("brokers/mesh-c0-r1/s3/output.log").is_file()
+    });
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
+    let children: String = children.map_while(Result::ok).collect();
+    assert!(children.split_whitespace().count() > 3, "{children}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its janitor does it, in its own time.
+    let runs = |process: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    for process in children.split_whitespace() {
+        while runs(process) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    while janitor::found().iter().any(|&(lab, _)| lab == pid) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn two_may_clean_up_after_the_same_lab_at_once() {
+    let Some(_folder) = turn() else { return };
+    // No process has such a number.
+    let lab = 4_194_305;
+    for _ in 0..5 {
+        for name in 0..10 {
+            let name = format!("thicket-{lab}-r{name}");
+            let added = Command::new("ip").args(["netns", "add", &name]).status();
+            assert!(added.unwrap().success());
+        }
+        let clean = || std::thread::spawn(move || janitor::clean(&[lab]));
+        for cleaner in [clean(), clean()] {
+            cleaner.join().unwrap().unwrap();
+        }
+        assert!(janitor::found().iter().all(|&(found, _)| found != lab));
+    }
+}
+
+#[test]
+fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
+    let Some(folder) = turn() else { return };
+    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000, 20]\n";
+    let mut with_samples = 0;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = folder.path().join(format!("{signal:?}"));
+        std::fs::create_dir(&folder).unwrap();
+        let mut child = start(&folder, &format!("{SCENARIO}messages = 1\n{sweep}"));
+        let out = folder.join("out");
+        wait_for(&mut child, || out.join("results.json").is_file());
+        // The next run begins, and soon its load.
+        std::thread::sleep(Duration::from_millis(1500));
+        end(&child, signal);
+        let status = child.wait().unwrap();
+        let results = Results::load(&out).unwrap();
+        assert!(!status.success() && !results.valid);
+        assert_eq!(
+            results.ended_early.as_deref(),
+            Some("interrupted: 1 of 3 runs complete, 1 cut short, 1 not begun"),
+            "{signal:?}"
+        );
+        let [complete, cut] = &results.runs[..] else {
+            panic!("{signal:?}: {:?}", results.runs);
+        };
+        assert_eq!(complete.metrics["delivered_messages"], 60.0);
+        assert!(cut.is_cut_short() && !cut.valid, "{signal:?}: {cut:?}");
+        with_samples += usize::from(cut.samples.is_some());
+        let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+        for line in [
+            "complete: mesh, messages = 10, repeat 1",
+            "mesh, messages = 100000, repeat 1: cut short",
+        ] {
+            assert!(page.contains(line), "{signal:?}: no {line} in {page}");
+        }
+        assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+    }
+    // A busy machine may be slow to start the load of one.
+    assert!(with_samples > 0, "what had come until then is kept");
+}
+
+#[test]
+fn a_lab_that_is_interrupted_while_its_brokers_start_does_not_wait_for_them() {
+    let Some(folder) = turn() else { return };
+    let driver = folder.path().join("never.toml");
+    // They listen nowhere, and an hour is longer than this test may take.
+    let words = "about = \"x\"\nprogram = \"sleep\"\nstart = [\"{program}\", \"3600\"]\npatience_s = 3600\n";
+    std::fs::write(&driver, words).unwrap();
+    let by = format!("driver = {driver:?}");
+    let scenario = SCENARIO.replace("driver = \"thicket\"", &by);
+    let (file, out) = (
+        folder.path().join("scenario.toml"),
+        folder.path().join("out"),
+    );
+    std::fs::write(&file, format!("{scenario}messages = 1\n")).unwrap();
+    let [file, out] = [&file, &out].map(|path| path.to_str().unwrap());
+    for arguments in [&["run", file, "--out", out][..], &["up", file]] {
+        let mut child = lab(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let own = janitor::folder(child.id());
+        let of_run = Path::new(out).join("brokers/mesh-c0-r1");
+        wait_for(&mut child, || {
+            let mut folders = [&own, &of_run].into_iter();
+            folders.any(|folder| folder.join("s3/output.log").is_file())
+        });
+        end(&child, Signal::TERM);
+        assert!(!child.wait().unwrap().success(), "{arguments:?}");
+        let is_left = janitor::found().iter().any(|&(lab, _)| lab == child.id());
+        assert!(!is_left && !own.exists(), "{arguments:?}");
+        // The next lab is not to be taken for this one.
+        std::fs::remove_dir_all(&of_run).unwrap_or_default();
+    }
+    let early = Results::load(Path::new(out)).unwrap().ended_early;
+    let expected = "interrupted: 0 of 1 runs complete, 0 cut short, 1 not begun";
+    assert_eq!(early.as_deref(), Some(expected));
+}
+
+#[test]
+fn a_lab_whose_terminal_is_closed_writes_its_report() {
+    let Some(folder) = turn() else { return };
+    std::fs::write(
+        folder.path().join("scenario.toml"),
+        format!("repeats = 3{SCENARIO}messages = 10\n"),
+    )
+    .unwrap();
+    let mut command = lab(&["run", "scenario.toml", "--out", "out"]);
+    command.current_dir(folder.path());
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nobody reads what it says from here on.
+    drop((child.stdout.take(), child.stderr.take()));
+    let out = folder.path().join("out");
+    wait_for(&mut child, || out.join("results.json").is_file());
+    end(&child, Signal::HUP);
+    child.wait().unwrap();
+    let early = Results::load(&out).unwrap().ended_early.unwrap_or_default();
+    assert!(early.starts_with("interrupted: "), "{early}");
+    assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn finished_runs_of_a_lab_that_is_killed_are_kept() {
+    let Some(folder) = turn() else { return };
+    let mut child = start(
+        folder.path(),
+        &format!("repeats = 2{SCENARIO}messages = 10\n"),
+    );
+    let out = folder.path().join("out");
+    wait_for(&mut child, || out.join("results.json").is_file());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let results = Results::load(&out).unwrap();
+    assert_eq!(figure(&results, "delivered_messages"), [60.0]);
+    assert!(!results.valid && results.ended_early.is_some());
+    while janitor::found().iter().any(|&(lab, _)| lab == child.id()) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The link process of a lab, once brokers have formed their cluster and clients send.
+fn started_fabric(folder: &Path, lab: &Child) -> Pid {
+    let fabric_of = |lab: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
+        let children = tasks
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
+        let children: String = children.collect();
+        let mut children = children.split_whitespace();
+        let is_fabric = |pid: &&str| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.ends_with(b"fabric\0")
+        };
+        children.find(is_fabric)?.parse::<i32>().ok()
+    };
+    let started = folder.join("out/brokers/mesh-c0-r1/s3/output.log");
+    while !started.is_file() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Brokers form their cluster and clients connect meanwhile.
+    std::thread::sleep(Duration::from_millis(1500));
+    let fabric = fabric_of(lab.id()).expect("a lab has a link process");
+    Pid::from_raw(fabric).unwrap()
+}
+
+#[test]
+fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
+    let Some(folder) = turn() else { return };
+    let mut child = start(
+        folder.path(),
+        &format!("repeats = 2{SCENARIO}seconds = 1\n"),
+    );
+    let fabric = started_fabric(folder.path(), &child);
+    kill_process(fabric, Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let results = Results::load(&folder.path().join("out")).unwrap();
+    assert_eq!(results.ended_early, None);
+    assert_eq!(results.runs.len(), 2);
+    assert!(!results.runs[0].valid && results.runs[1].metrics["lost_messages"] == 0.0);
+    let reasons = &results.runs[0].invalid;
+    let ended = reasons
+        .iter()
+        .filter(|reason| reason.contains("link process"));
+    assert_eq!(
+        ended.collect::<Vec<_>>(),
+        ["link process: it has ended"],
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn a_run_whose_link_process_stood_still_is_invalid() {
+    let Some(folder) = turn() else { return };
+    if Backend::choose() == Backend::Netem {
+        eprintln!("skipped: the kernel delays frames, and no process");
+        return;
+    }
+    let mut child = start(
+        folder.path(),
+        &format!("{SCENARIO}placement = \"locality-0\"\nseconds = 4\n"),
+    );
+    let fabric = started_fabric(folder.path(), &child);
+    // Again and again, so that it is in the run wherever that is.
+    while child.try_wait().unwrap().is_none() {
+        for (signal, then_ms) in [(Signal::STOP, 300), (Signal::CONT, 700)] {
+            let _ = kill_process(fabric, signal);
+            std::thread::sleep(Duration::from_millis(then_ms));
+        }
+    }
+    let results = Results::load(&folder.path().join("out")).unwrap();
+    let reasons = &results.runs[0].invalid;
+    let is_of_it = |reason: &String| reason.starts_with("the link process stood still for");
+    assert!(reasons.iter().any(is_of_it), "{reasons:?}");
+}
