@@ -17,7 +17,7 @@ use crate::files;
 const HEADROOM: f64 = 0.6;
 /// Nodes of a cluster of one site.
 const MOST_NODES: u32 = 64;
-/// Well below what a node took on one core of the machine of docs/lab.md, in messages a second, if no other is given.
+/// Well below what a node took on one core of the machine of docs/measurements/lab.md, in messages a second, if no other is given.
 const MEASURED_PER_S: f64 = 10_000.0;
 /// From this round trip on it matters which way a message takes.
 const FAR_MS: f64 = 5.0;
