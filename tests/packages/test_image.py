@@ -6,7 +6,7 @@ import tarfile
 import time
 import unittest
 
-from containers import REPOSITORY, archive, is_missing, podman
+from containers import LIMITS, REPOSITORY, archive, is_missing, podman
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "interop"))
 
@@ -47,7 +47,7 @@ class Container:
         environment = [word for key, value in settings.items() if value for word in ("--env", f"THICKET_{key}={value}")]
         safety = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
         place = ["--network=host", f"--volume={self.name}:/data"]
-        podman("run", "--detach", "--name", self.name, *safety, *place, *environment, self.image)
+        podman("run", "--detach", "--name", self.name, *safety, *LIMITS, *place, *environment, self.image)
 
     def health(self):
         return podman("exec", self.name, "/thicket", "health", check=False)

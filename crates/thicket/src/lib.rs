@@ -70,7 +70,7 @@ enum Command {
     Plan(plan::Plan),
     /// Emulate networks on this machine and compare brokers on them
     Lab(lab::Lab),
-    /// Convert a configuration of Mosquitto; every line that cannot be converted gets a remark
+    /// Convert a configuration of Mosquitto, with a remark for every line that cannot be converted
     Migrate(migrate::Migrate),
     /// Print shell completions
     Completions(generate::Completions),

@@ -48,7 +48,7 @@ pub struct Ctl {
     /// Print the answer of the node as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Print all columns of a table, even if it needs more than 100 characters
+    /// Print all columns of a table, even if its lines exceed 100 characters
     #[arg(long, global = true)]
     wide: bool,
 }
@@ -127,7 +127,7 @@ enum Topic {
         #[arg(long, conflicts_with = "timeout")]
         undo: bool,
     },
-    /// Restart all nodes, one after the other, with a command of yours; waits until the cluster is ready after each
+    /// Restart all nodes one after the other, each by a command, and wait until the cluster is ready after each
     RollingRestart(rolling::RollingRestart),
     /// Plan which clients should move to other nodes, and move them
     Rebalance(rebalance::Rebalance),

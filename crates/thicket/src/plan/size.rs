@@ -125,8 +125,8 @@ pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
 /// What comes in and goes out, and what a broker can do: a line each, so that neither is longer than a table.
 fn heading(incoming: f64, outgoing: f64, broker: &str, capacity: f64) -> String {
     format!(
-        "{incoming:.0} messages/s come in, {outgoing:.0} go out.\n\
-         A broker ({broker}) does {capacity:.0} units of work a second.\n"
+        "{incoming:.0} messages/s are received, {outgoing:.0} are sent.\n\
+         Capacity of a broker ({broker}): {capacity:.0} units of work per second.\n"
     )
 }
 
