@@ -71,7 +71,7 @@ class ClusterViews(Ctl, RawCases, ThreeNodes):
         self.raw(self.at(1).port, "explained")
         self.assertIn(f"{name}: its session is on this node", self.ctl("explain", "client", name, node=1))
         self.assertIn(f"{name}: its session is on {self.at(1).name}", self.ctl("explain", "client", name, node=0))
-        self.assertIn("nobody-here: no node has a session of it", self.ctl("explain", "client", "nobody-here", node=0))
+        self.assertIn("nobody-here: no node has a session of this client", self.ctl("explain", "client", "nobody-here", node=0))
 
     def test_a_trace_shows_a_client_at_whichever_node_it_is(self):
         watched = self.raw(self.at(1).port, "watched")

@@ -44,7 +44,7 @@ class Drain(RawCases, ThreeNodes):
         wait_until(lambda: backups() > 0, "some backups are at the node")
         done = self.drain(leaving)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout.decode(), r"it has \d+ backups? of sessions of other nodes: others are made when it has stopped")
+        self.assertRegex(done.stdout.decode(), r"it holds \d+ backups? of sessions of other nodes: new ones are created when it has stopped")
         self.assertEqual(self.drain(leaving, "--undo").returncode, 0)
         for client in kept:
             client.ping()

@@ -76,6 +76,10 @@ class Operating(Ctl, RawCases, OneNode):
         self.assertEqual(head.split(), ["CLIENT", "NODE", "FILTER", "QOS"])
         self.assertEqual(sorted(row.split()[2] for row in rows), filters)
         self.assertEqual([row.rindex(" 1") + 2 for row in rows], [len(head)] * 2, "numbers end where their heading ends")
+        self.assertEqual(self.at_terminal(*wanted), printed)
+
+    def at_terminal(self, *wanted):
+        """What the command shows at a terminal."""
         ours, theirs = pty.openpty()
         with open(ours, "rb", buffering=0) as terminal:
             command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", *wanted]
@@ -86,7 +90,13 @@ class Operating(Ctl, RawCases, OneNode):
             with contextlib.suppress(OSError):
                 while part := terminal.read(1 << 16):
                     shown += part
-            self.assertEqual(shown.decode().replace("\r\n", "\n"), printed)
+            return shown.decode().replace("\r\n", "\n")
+
+    def test_a_payload_is_read_as_it_is_and_ends_with_a_line_at_a_terminal(self):
+        for topic, payload in ((self.topic("read"), "21"), (self.topic("line"), "21\n")):
+            publish(self.here, topic, payload, "-q", 1, "-r")
+            self.assertEqual(self.ctl("retained", "--read", topic), payload)
+            self.assertEqual(self.at_terminal("retained", "--read", topic), "21\n")
 
     def test_memory_is_told_as_a_table_and_as_json(self):
         self.assertRegex(self.ctl("memory"), r"(?m)^process +- +\d{6,}$")

@@ -71,7 +71,7 @@ class Rebalancing(RawCases, ThreeNodes):
         at = next(node for node in self.cluster.nodes if node.port == port)
         explained = json.loads(at.ask(f"/v1/explain?client_id={moved}"))["moved"]
         self.assertEqual((explained["reason"], explained["outcome"]), ("rebalanced", "followed"))
-        self.assertIn("the rebalancer had it moved; it followed", self.ctl(at, "explain", "client", moved))
+        self.assertIn("by the rebalancer; it followed", self.ctl(at, "explain", "client", moved))
         metrics = self.cluster.nodes[0].ask("/metrics").decode()
         self.assertIn(f'thicket_rebalance_moves_total{{reason="load"}} {len(left)}', metrics)
         # Those that were moved stay for a while, whatever is asked.

@@ -22,7 +22,7 @@ from wire import Closed, Kind, RawClient, Will, disconnect
 USE_ANOTHER_SERVER = 0x9C
 # What `ctl drain` says of a node that has backups, if another node can have them.
 BACKUPS = (
-    r"^it has \d+ backups? of sessions of other nodes: others are made when it has stopped; wait for that before you stop the next node "
+    r"^it holds \d+ backups? of sessions of other nodes: new ones are created when it has stopped; wait for that before you stop the next node "
     r"\(`thicket_under_replicated_sessions` is 0\)$"
 )
 SIZE = 3
@@ -319,7 +319,7 @@ class RestartThatFails(unittest.TestCase):
         self.assertRegex(again.stdout.readline(), "^waiting: node-1: .*this node is drained")
         again.send_signal(signal.SIGINT)
         _, said = again.communicate()
-        self.assertEqual((again.returncode, said), (130, "thicket: interrupted: no node is drained by this\n"))
+        self.assertEqual((again.returncode, said), (130, "thicket: interrupted: this command has drained no node\n"))
 
     def test_it_says_when_it_is_interrupted_which_node_is_drained(self):
         begun = self.begin("--json", "--exec", "sleep 5")

@@ -72,7 +72,7 @@ class Transfer(RawCases, OneNode):
             publisher.ping()
         target = self.another("--workers", "2")
         told = ctl(self.source, "export", "--output", self.file).stderr.decode()
-        self.assertIn("1 session, 5 messages of theirs, 2 retained messages", told)
+        self.assertIn("exported 1 session with 5 messages, and 2 retained messages", told)
         done = self.imported(target)
         self.assertEqual((done["sessions"], done["messages"], done["retained"]), (1, 5, 2), done)
         with RawClient(target.port) as back:

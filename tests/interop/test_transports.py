@@ -293,6 +293,12 @@ class Check(OneNode):
         done = self.check("--listen", f"127.0.0.1:{self.here}")
         self.assertEqual((done.returncode, done.stdout.split(";")[0]), (0, "the configuration is good"))
 
+    def test_a_list_without_users_is_named(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            done = self.check("--http-users", file.name)
+        line = f"http_users = {file.name}: the file lists nobody: the HTTP API refuses all requests"
+        self.assertEqual((done.returncode, done.stdout.splitlines()[0]), (0, line))
+
     def test_a_bad_one_is_refused_with_what_is_wrong(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write("[[listener]]\naddress = 'tls://127.0.0.1:0'\ntls_certificat = 'x'\n")

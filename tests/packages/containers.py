@@ -11,6 +11,8 @@ import shutil
 import subprocess
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+# Open files and processes of a container: Podman asks for as many as a machine may have, which not every machine gives.
+LIMITS = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"]
 PODMAN = shlex.split(os.environ.get("THICKET_PODMAN", "podman"))
 
 
@@ -42,6 +44,6 @@ def refusal():
     """Why the runtime starts no container here, whatever is in it, or None."""
     loaded = podman("load", "--quiet", "--input", archive())
     image = loaded.stdout.split()[-1]
-    done = podman("run", "--rm", "--network=host", image, "--version", check=False)
+    done = podman("run", "--rm", "--network=host", *LIMITS, image, "--version", check=False)
     of_runtime = [line for line in done.stderr.splitlines() if line.startswith("Error: ") and "OCI" in line]
     return f"no container can be started: {of_runtime[-1]}" if of_runtime else None

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from containers import PODMAN, REPOSITORY, podman
+from containers import LIMITS, PODMAN, REPOSITORY, podman
 
 ROOT = os.environ.get("THICKET_ROOT")
 OUT = REPOSITORY / "target" / "package" / "x86_64"
@@ -58,7 +58,7 @@ class Machine(unittest.TestCase):
     def setUpClass(cls):
         podman("rm", "--force", MACHINE, check=False)
         options = ["--systemd=always", "--network=none", f"--volume={OUT}:/packages:ro"]
-        podman("run", "--detach", "--name", MACHINE, *options, "--rootfs", f"{ROOT}:O", "/sbin/init")
+        podman("run", "--detach", "--name", MACHINE, *options, *LIMITS, "--rootfs", f"{ROOT}:O", "/sbin/init")
         cls.addClassCleanup(podman, "rm", "--force", "--time", "5", MACHINE, check=False)
         deadline = time.monotonic() + 60
         while podman("exec", MACHINE, "systemctl", "is-system-running", check=False).stdout.strip() not in ("running", "degraded"):

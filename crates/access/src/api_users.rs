@@ -141,6 +141,12 @@ impl ApiUsers {
         Ok(())
     }
 
+    /// Whether there is neither a user nor a token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.passwords.is_empty() && self.tokens.is_empty()
+    }
+
     /// The user with this name and password. Slow on purpose; a refusal takes the same for every name.
     #[must_use]
     pub fn with_password(

@@ -111,6 +111,12 @@ impl Users {
         })
     }
 
+    /// Whether there is no user.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
     /// The file's verdict on a name and a password. Slow on purpose: never call it on a worker's thread. A refusal takes the same for every name.
     #[must_use]
     pub fn verify(&self, name: &str, password: &[u8], memory: &mut HashMemory) -> Login {

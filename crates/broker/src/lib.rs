@@ -72,7 +72,7 @@ pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
 pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns,
-    ExposedFile, FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat,
+    FileWarning, FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat,
     LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
     SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TenantSettings, TooOpen,
     TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,

@@ -23,7 +23,7 @@ use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
 use crate::clock::Clock;
-use crate::config::{Acknowledgement, Config, ExposedFile, Loaded, TransportChoice, read_headers};
+use crate::config::{Acknowledgement, Config, FileWarning, Loaded, TransportChoice, read_headers};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::disk::Disk;
@@ -257,9 +257,9 @@ impl Node {
             workers = config.workers,
             "node started"
         );
-        for ExposedFile { key, path } in &config.exposed {
+        for FileWarning { key, path, problem } in &config.file_warnings {
             let file = path.display();
-            tracing::warn!(key, %file, "every user of this host can read a file with secrets: chmod o-r");
+            tracing::warn!(key, %file, "{problem}");
         }
         Ok(node)
     }

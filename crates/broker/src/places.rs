@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use getifaddrs::{Interface, InterfaceFlags};
+
 use crate::config::Config;
 
 /// Names and addresses derived from where the node listens.
@@ -58,7 +60,8 @@ pub(crate) fn host_name() -> String {
         .into_owned()
 }
 
-/// For a wildcard, the address that this host uses towards others; loopback if it has no network.
+/// For a wildcard, the address that this host uses towards others: the source address of its default route, or without one the first address of an
+/// interface; loopback if it has no network.
 fn outward(ip: IpAddr) -> IpAddr {
     if !ip.is_unspecified() {
         return ip;
@@ -72,5 +75,65 @@ fn outward(ip: IpAddr) -> IpAddr {
         socket.connect(elsewhere)?;
         socket.local_addr()
     });
-    asked.map_or(fallback, |local| local.ip())
+    let of_route = asked.ok().map(|local| local.ip());
+    let of_interface = || first_address(ip, getifaddrs::getifaddrs().into_iter().flatten());
+    of_route.or_else(of_interface).unwrap_or(fallback)
+}
+
+/// The first address of the family of `like` that other hosts can use. Link-local addresses of IPv6 mean nothing without an interface's name.
+fn first_address(like: IpAddr, interfaces: impl Iterator<Item = Interface>) -> Option<IpAddr> {
+    interfaces
+        .filter(|it| it.flags.contains(InterfaceFlags::UP))
+        .filter_map(|it| it.address.ip_addr())
+        .filter(|ip| ip.is_ipv4() == like.is_ipv4() && !ip.is_loopback())
+        .find(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+}
+
+#[cfg(test)]
+mod tests {
+    use getifaddrs::{Address, NetworkAddress};
+
+    use super::*;
+
+    fn interface(address: &str, flags: InterfaceFlags) -> Interface {
+        let address = match address.parse().expect("an address") {
+            IpAddr::V4(address) => Address::V4(NetworkAddress {
+                address,
+                netmask: None,
+                associated_address: None,
+            }),
+            IpAddr::V6(address) => Address::V6(NetworkAddress {
+                address,
+                netmask: None,
+                associated_address: None,
+            }),
+        };
+        Interface {
+            name: "eth0".into(),
+            address,
+            flags,
+            index: None,
+        }
+    }
+
+    #[test]
+    fn without_a_default_route_the_first_address_for_others_is_announced() {
+        let all = || {
+            [
+                interface("127.0.0.1", InterfaceFlags::UP),
+                interface("10.1.0.1", InterfaceFlags::empty()),
+                interface("fe80::1", InterfaceFlags::UP),
+                interface("fd00::1", InterfaceFlags::UP),
+                interface("10.2.0.1", InterfaceFlags::UP),
+                interface("10.3.0.1", InterfaceFlags::UP),
+            ]
+            .into_iter()
+        };
+        for (like, expected) in [("0.0.0.0", "10.2.0.1"), ("::", "fd00::1")] {
+            let like: IpAddr = like.parse().expect("an address");
+            let found = first_address(like, all()).map(|ip| ip.to_string());
+            assert_eq!(found.as_deref(), Some(expected));
+            assert_eq!(first_address(like, all().take(3)), None);
+        }
+    }
 }

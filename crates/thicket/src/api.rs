@@ -47,7 +47,7 @@ struct Given {
         global = true
     )]
     api_user: Option<String>,
-    /// Token of a user of the API
+    /// Token for the API
     #[arg(
         long,
         env = "THICKET_API_TOKEN",
@@ -57,7 +57,7 @@ struct Given {
         global = true
     )]
     api_token: Option<String>,
-    /// File with a token of the API, so that it is in no list of processes
+    /// File with a token for the API: unlike an argument, it is not visible in the process list
     #[arg(
         long,
         alias = "token-file",

@@ -9,7 +9,7 @@ use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{
-    Config, ConfigError, ConfigErrors, ExposedFile, Failure, LogFormat, Node, SOON_DAYS,
+    Config, ConfigError, ConfigErrors, Failure, FileWarning, LogFormat, Node, SOON_DAYS,
     SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
@@ -18,10 +18,10 @@ use crate::{counted, environment, service_manager};
 /// Arguments of `thicket broker`.
 #[derive(Debug, clap::Args)]
 pub struct Broker {
-    /// TOML file with any of the settings below; flags and environment variables win over it
+    /// TOML file with any of the settings below; flags and environment variables take precedence over it
     #[arg(long, env = "THICKET_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration, the files it names included, and end; nothing is started
+    /// Check the configuration and the files that it names, and exit without starting a node
     #[arg(long)]
     check: bool,
     #[command(flatten)]
@@ -88,11 +88,9 @@ fn check_and_run(
         checked => return Err(in_lines(strange, checked.err(), matches)),
     };
     if arguments.check {
-        for ExposedFile { key, path } in &config.exposed {
+        for FileWarning { key, path, problem } in &config.file_warnings {
             let file = path.display();
-            crate::print(&format!(
-                "{key} = {file}: every user of this host can read it: chmod o-r\n"
-            ))?;
+            crate::print(&format!("{key} = {file}: {problem}\n"))?;
         }
         check_tokens(&config)?;
         check_certificates(&config)?;

@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Arguments of `thicket dispatch`.
 #[derive(Debug, clap::Args)]
 pub struct Dispatch {
-    /// Where clients connect: HOST:PORT, with `,passthrough` for TLS that the brokers end, or with `,cert=FILE,key=FILE` for TLS that
-    /// ends here; repeats
+    /// Address for clients: HOST:PORT; with `,passthrough` for TLS that the brokers terminate, with `,cert=FILE,key=FILE` for TLS that the
+    /// dispatcher terminates; may be repeated
     #[arg(
         long,
         value_name = "HOST:PORT[,...]",
@@ -25,23 +25,23 @@ pub struct Dispatch {
         env = "THICKET_DISPATCH_LISTEN"
     )]
     listen: Vec<String>,
-    /// A broker, and what is known of it: `sys`, `pid=N`, `nodes[=HOST:PORT]`, `metrics=URL#NAME` (CPU), `messages=URL#NAME`,
-    /// `connections=URL#NAME`, `tls=HOST:PORT`, `advertise=HOST:PORT`; repeats
+    /// Address of a broker, and where to read its load: `sys`, `pid=N`, `nodes[=HOST:PORT]`, `metrics=URL#NAME` (CPU), `messages=URL#NAME`,
+    /// `connections=URL#NAME`; also `tls=HOST:PORT` and `advertise=HOST:PORT`; may be repeated
     #[arg(long, value_name = "HOST:PORT[,...]")]
     broker: Vec<String>,
-    /// File with more brokers, one a line; read again at SIGHUP
+    /// File with more brokers, one per line; SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     brokers: Option<PathBuf>,
-    /// What of a broker's load counts: cpu, messages, connections or combined
+    /// Measure of the load of a broker: cpu, messages, connections or combined
     #[arg(long, default_value = "combined")]
     policy: Policy,
-    /// Address of health, brokers and metrics over HTTP, or `off`
+    /// Address that serves health, brokers and metrics over HTTP, or `off`
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18860")]
     http: String,
-    /// Connections of clients at a time
+    /// Maximum number of client connections
     #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
-    /// User name that the watching connections show; the password is taken from THICKET_DISPATCH_PASSWORD
+    /// User name for the connections that observe the brokers; the password is read from THICKET_DISPATCH_PASSWORD
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }

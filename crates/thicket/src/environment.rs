@@ -81,11 +81,13 @@ fn is_service_link(name: &str) -> bool {
     name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || port
 }
 
+/// The most similar variable, if at most half of the letters after the prefix differ.
 fn nearest<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
+    let most = (name.len().saturating_sub(PREFIX.len()) / 2).min(4);
     known
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= 4)
+        .filter(|(distance, _)| *distance <= most)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate.as_str())
 }
@@ -114,8 +116,10 @@ mod tests {
             let expected = format!("unknown environment variable {name}; did you mean {expected}?");
             assert_eq!(refusal(name), Some(expected));
         }
-        let far = "unknown environment variable THICKET_SOMETHING_ELSE";
-        assert_eq!(refusal("THICKET_SOMETHING_ELSE").as_deref(), Some(far));
+        for name in ["THICKET_SOMETHING_ELSE", "THICKET_BIN"] {
+            let far = format!("unknown environment variable {name}");
+            assert_eq!(refusal(name), Some(far));
+        }
     }
 
     #[test]

@@ -9,14 +9,14 @@ use clap_complete::Shell;
 /// Arguments of `thicket completions`.
 #[derive(Debug, clap::Args)]
 pub struct Completions {
-    /// The shell that reads them
+    /// Shell to complete for
     shell: Shell,
 }
 
 /// Arguments of `thicket man`.
 #[derive(Debug, clap::Args)]
 pub struct Man {
-    /// Directory for the pages, one for each command; it is made if it is not there
+    /// Directory for the pages, one per command; it is created if it does not exist
     directory: PathBuf,
 }
 

@@ -14,7 +14,7 @@ pub struct Health {
         value_parser = crate::api::address
     )]
     api: String,
-    /// Ask only whether the threads of the node answer, not whether it is ready for clients
+    /// Check only whether the threads of the node answer, not whether it is ready for clients
     #[arg(long)]
     live: bool,
 }

@@ -32,7 +32,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// One MQTT broker made of many.
+/// An MQTT broker that runs as a cluster
 #[derive(Debug, Parser)]
 #[command(name = "thicket", version, about, long_about = None, max_term_width = 110)]
 struct Cli {
@@ -42,37 +42,37 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start several nodes on this machine that find each other
+    /// Start a cluster of several nodes on this machine
     Up(up::Up),
     /// Run one node
     Broker(Box<broker::Broker>),
     /// Publish messages
     #[command(disable_help_flag = true)]
     Pub(client::Pub),
-    /// Subscribe and print what comes
+    /// Subscribe and print messages
     #[command(disable_help_flag = true)]
     Sub(client::Sub),
-    /// Ask a node whether clients are let in: ends with 0, or with 1 and why not
+    /// Check whether a node is ready for clients: exits with 0 if it is, else with 1 and the reason
     Health(health::Health),
-    /// Show what a running node knows
+    /// Inspect and control running nodes over their HTTP API
     Ctl(ctl::Ctl),
-    /// Send each client to the broker with most capacity, in front of any brokers
+    /// Run a dispatcher in front of any brokers: it sends each client to the broker with the most capacity
     Dispatch(dispatch::Dispatch),
-    /// Serve unchanged clients with sessions where their topics are
+    /// Run a proxy that gives unchanged clients sessions on the nodes where their topics are
     Place(place::Place),
-    /// Make a line for the file of users
+    /// Hash a password, as a line for the file of users
     Passwd(passwd::Passwd),
     /// Make a token for the HTTP API, with a scope and an expiry
     Token(token::Token),
-    /// Measure any MQTT broker: load, latency, losses, CPU a message
+    /// Measure any MQTT broker: throughput, latency, losses, CPU per message
     Bench(bench::Bench),
-    /// Plan a cluster on paper: the traffic model, the strategies and the simulator
+    /// Plan a cluster: traffic model, placement strategies, simulator, advice
     Plan(plan::Plan),
-    /// Build networks on this machine and compare brokers on them
+    /// Emulate networks on this machine and compare brokers on them
     Lab(lab::Lab),
-    /// Write the configuration of Mosquitto as one of Thicket, with a remark for every line that was not taken over
+    /// Convert a configuration of Mosquitto, with a remark for every line that cannot be converted
     Migrate(migrate::Migrate),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(generate::Completions),
     /// Write the manual pages of all commands
     Man(generate::Man),

@@ -10,13 +10,13 @@ use clap::ValueEnum;
 pub struct Passwd {
     /// Name of the user; the password is read from standard input
     name: String,
-    /// For enhanced authentication: the user proves that it knows the password and never sends it
+    /// Hash for SCRAM (enhanced authentication), where the client never sends its password
     #[arg(long, conflicts_with = "role")]
     scram: bool,
-    /// For a user of the HTTP API
+    /// Print a line for a user of the HTTP API with this role
     #[arg(long)]
     role: Option<Role>,
-    /// Make a token instead of asking for a password; it is printed on standard error, this once. `thicket token` makes tokens that expire
+    /// Generate a token instead of asking for a password, and print it once, on standard error. For tokens that expire see `thicket token`
     #[arg(long, requires = "role")]
     token: bool,
 }
@@ -24,11 +24,11 @@ pub struct Passwd {
 /// What a user of the HTTP API may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// Read everything
+    /// May read everything
     Viewer,
-    /// Change something as well
+    /// May also make changes
     Admin,
-    /// Read the metrics, and nothing else
+    /// May read the metrics only
     Metrics,
 }
 
@@ -64,7 +64,7 @@ pub fn run(arguments: &Passwd) -> anyhow::Result<()> {
 
 fn read_password() -> anyhow::Result<String> {
     if std::io::stdin().is_terminal() {
-        eprint!("Password (it will be seen): ");
+        eprint!("Password (visible while you type): ");
         std::io::stderr().flush()?;
     }
     let mut password = String::new();

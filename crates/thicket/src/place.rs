@@ -10,26 +10,26 @@ use thicket_splitter::{Config, Splitter};
 /// Arguments of `thicket place`.
 #[derive(Debug, clap::Args)]
 pub struct Place {
-    /// Run as a proxy in front of the nodes; the only way so far, so it must be given
+    /// Run as a proxy in front of the nodes; required, as there is no other mode
     #[arg(long, required = true)]
     proxy: bool,
-    /// Where clients connect: HOST:PORT or :PORT, which is loopback
+    /// Address for clients: HOST:PORT, or :PORT on loopback
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":1883")]
     listen: String,
-    /// Where a node of the cluster listens for MQTT, without TLS; repeats
+    /// MQTT listener of a node of the cluster, without TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT", required = true)]
     cluster: Vec<String>,
-    /// Where sessions should be is asked here: the listener for placements of a node (`placement_listen`), or its HTTP API, which serves
-    /// clients without a user name only; repeats
+    /// Where to request placements: the listener for placements of a node (`placement_listen`), or its HTTP API, which serves only clients
+    /// without a user name; may be repeated
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:18830")]
     api: Vec<String>,
-    /// Sessions for one client at most, each at another node
+    /// Maximum number of sessions per client, each on another node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     max_sessions: u8,
-    /// Bytes of the largest packet
+    /// Maximum packet size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..=268_435_460))]
     max_packet_size: u32,
-    /// Clients at a time
+    /// Maximum number of clients
     #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
 }

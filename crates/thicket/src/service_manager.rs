@@ -12,7 +12,7 @@ pub fn ready(addresses: &str) {
 
 /// The node lets its clients go and ends.
 pub fn stopping() {
-    let status = NotifyState::Status("lets its clients go");
+    let status = NotifyState::Status("stopping");
     send(&[NotifyState::Stopping, status]);
 }
 

@@ -13,15 +13,15 @@ use thicket_session::time::WallClock;
 /// Arguments of `thicket token`.
 #[derive(Debug, clap::Args)]
 pub struct Token {
-    /// Name of the token: what it is for; the audit log has it
+    /// Name of the token, such as what it is for; shown in the audit log
     name: String,
-    /// What requests with the token may do
+    /// What the token permits
     #[arg(long)]
     scope: Scope,
-    /// When it expires: after a duration such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
+    /// When the token expires: a duration such as 12h or 90d, a time such as 2027-01-31T12:00:00Z, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d")]
     expires: String,
-    /// Write the token to this new file, which only its owner can read, instead of standard error
+    /// Write the token to this new file, readable by its owner only, instead of to standard error
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -29,11 +29,11 @@ pub struct Token {
 /// What a token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scope {
-    /// Read the metrics (`/metrics`), and nothing else: for Prometheus
+    /// Read the metrics (`/metrics`) only, for Prometheus
     Metrics,
     /// Read everything
     Viewer,
-    /// Change something as well
+    /// Read everything and make changes
     Admin,
 }
 

@@ -143,6 +143,18 @@ impl Access {
             && !listen.certificate_users
     }
 
+    /// Whether there is a file of users, but no user in it.
+    pub(super) fn has_empty_users(&self) -> bool {
+        let users = self.loaded.policy.users.as_ref();
+        users.is_some_and(thicket_access::Users::is_empty)
+    }
+
+    /// Whether the HTTP API has users, but nobody in their files.
+    pub(super) fn has_empty_api_users(&self) -> bool {
+        let users = self.loaded.http_users.as_ref();
+        users.is_some_and(ApiUsers::is_empty)
+    }
+
     /// Whether tokens whose keys a provider has are the only way to log in, at all listeners.
     pub(crate) fn needs_keys(&self, listeners: &[Listen]) -> bool {
         let is_else =

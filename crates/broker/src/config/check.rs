@@ -152,7 +152,11 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         rebalance: faults.or_default(rebalance(settings)),
         site,
         site_prices,
-        exposed: super::exposed::exposed(settings),
+        file_warnings: super::file_warnings::file_warnings(
+            settings,
+            &access,
+            listeners.as_deref().unwrap_or_default(),
+        ),
         access,
         secret,
         link_tls,

@@ -7,11 +7,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiscoverChoice {
-    /// Announcements by UDP multicast.
+    /// Announcements by UDP multicast
     Multicast,
-    /// Every address of the names of `dns_name`.
+    /// Every address of the names in `dns_name`
     Dns,
-    /// Seeds only.
+    /// Seeds only
     Off,
 }
 
@@ -19,9 +19,9 @@ pub enum DiscoverChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFullChoice {
-    /// That session does not get it, all others do; it is counted.
+    /// The session does not get it, all others do; it is counted
     Drop,
-    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
+    /// Nobody gets it, and its publisher gets 0x97 (before MQTT 5.0 no acknowledgement and a closed connection)
     Refuse,
 }
 
@@ -29,9 +29,9 @@ pub enum OnFullChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionScopeChoice {
-    /// Its user's: another user with the same client identifier has one of its own.
+    /// The user's: another user with the same client identifier has a session of its own
     User,
-    /// Of whoever connects with the client identifier.
+    /// Anyone's who connects with the client identifier
     Client,
 }
 
@@ -57,11 +57,11 @@ impl From<OnFullChoice> for thicket_node::OnFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectChoice {
-    /// They are served where they come.
+    /// Clients are served by the node that they connect to
     Off,
-    /// To nodes with less to do.
+    /// To nodes with less load
     Load,
-    /// Those that are placed to the nodes where their topics are, the others by load.
+    /// Placed clients to the nodes where their topics are, the others by load
     Topics,
 }
 
@@ -69,11 +69,11 @@ pub enum RedirectChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RebalanceChoice {
-    /// No.
+    /// They are not moved
     Off,
-    /// What should move is told; nobody is moved unless an operator says so.
+    /// Moves are planned and reported; an operator starts them
     Suggest,
-    /// Yes.
+    /// They are moved
     On,
 }
 
@@ -91,13 +91,13 @@ impl From<RebalanceChoice> for thicket_node::RebalanceMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedirectPolicyChoice {
-    /// CPU of its process.
+    /// CPU of its process
     Cpu,
-    /// Messages from and to clients.
+    /// Messages from and to clients
     Messages,
-    /// Clients connected.
+    /// Connected clients
     Connections,
-    /// All of them, messages most.
+    /// All three, messages weighted most
     Combined,
 }
 
@@ -112,19 +112,19 @@ impl From<RedirectPolicyChoice> for thicket_placement::Policy {
     }
 }
 
-/// Least important lines in the log.
+/// Lowest level of lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Something is wrong here.
+    /// Errors of the node
     Error,
-    /// And what peers did wrong.
+    /// Also errors of clients and other nodes
     Warn,
-    /// And what an operator wants to know.
+    /// Also normal events, such as connects and disconnects
     Info,
-    /// And packets.
+    /// Also single packets and other details
     Debug,
-    /// And what the system did.
+    /// Everything
     Trace,
 }
 
@@ -132,9 +132,9 @@ pub enum LogLevel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text
     Text,
-    /// An object a line.
+    /// One JSON object per line
     Json,
 }
 
@@ -142,9 +142,9 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionChoice {
-    /// It serves.
+    /// Every side serves
     Serve,
-    /// It serves if it sees more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
+    /// A side serves if it reaches more than half of all nodes that ever joined and were not removed by `thicket ctl forget`
     Majority,
 }
 
@@ -161,10 +161,10 @@ impl From<PartitionChoice> for thicket_node::Partition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledgement {
-    /// The backups of the client's session have it too.
+    /// The backups of the client's session have it too
     #[default]
     Replicated,
-    /// This node has it, and so have the nodes that want the message.
+    /// This node and the nodes with matching subscriptions have it
     Local,
 }
 
@@ -190,11 +190,11 @@ pub enum TransportChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificateChoice {
-    /// They are not asked.
+    /// The node does not ask for one
     Off,
-    /// They may.
+    /// The node asks for one, and accepts clients without
     Optional,
-    /// They must.
+    /// A client without one is refused
     Required,
 }
 
@@ -202,12 +202,12 @@ pub enum ClientCertificateChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Not let in: 0x88, so that it tries again.
+    /// Refuse it with 0x88 (server unavailable): it may try again
     #[default]
     Unavailable,
-    /// Not let in: 0x87.
+    /// Refuse it with 0x87 (not authorized)
     Deny,
-    /// Let in under the name it gives, with what the ACL says of it.
+    /// Accept it under the user name that it gives, with the rights of the ACL
     Allow,
 }
 

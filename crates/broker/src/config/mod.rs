@@ -10,9 +10,9 @@ mod bridge;
 mod check;
 mod choices;
 mod error;
-mod exposed;
 mod faults;
 mod file;
+mod file_warnings;
 mod flapping;
 mod hook;
 mod listener;
@@ -49,7 +49,7 @@ pub use choices::{
     RebalanceChoice, RedirectChoice, SessionScopeChoice, TransportChoice,
 };
 pub use error::{ConfigError, ConfigErrors, TooOpen};
-pub use exposed::ExposedFile;
+pub use file_warnings::FileWarning;
 pub use flapping::FlappingLimit;
 pub use hook::HookPlan;
 use thicket_overlay::RoutingConfig;
@@ -84,8 +84,8 @@ pub struct Config {
     pub cluster_name: String,
     /// At least one.
     pub listeners: Vec<Listen>,
-    /// Files with secrets that every user of this host can read.
-    pub exposed: Vec<ExposedFile>,
+    /// Files about which something is wrong, although the node can start.
+    pub file_warnings: Vec<FileWarning>,
     /// HOST:PORT where other nodes reach this one; `None`: made from the first listener's address.
     pub advertise: Option<String>,
     /// Where the HTTP API listens, on a loopback address unless it has users; `None`: off.

@@ -176,7 +176,7 @@ fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
     key(a) == key(b)
 }
 
-/// What was changed over the API of this node, the oldest first.
+/// Changes made over the API of this node, the oldest first.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "administration", operation_id = "audit",
     params(

@@ -43,7 +43,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list, ban, unban))
 }
 
-/// The clients that may not connect to any node.
+/// All bans.
 #[utoipa::path(get, path = "/v1/bans", tag = "clients", operation_id = "bans", responses((status = 200, description = "All bans", body = Vec<BanEntry>)))]
 async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
     let bans = inspector.bans().await?;

@@ -98,7 +98,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
         .routes(routes!(subscribers))
 }
 
-/// The sessions of all nodes, a page.
+/// A page of the sessions of all nodes.
 #[utoipa::path(
     get, path = "/v1/clients", tag = "clients", params(ClientFilter),
     responses(
@@ -175,7 +175,7 @@ fn sort(clients: &mut [ClientEntry], order: Order) {
     });
 }
 
-/// The subscriptions of all nodes, a page.
+/// A page of the subscriptions of all nodes.
 #[utoipa::path(
     get, path = "/v1/subscribers", tag = "clients", params(SubscriberFilter),
     responses(

@@ -120,7 +120,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
         .routes(routes!(publish))
 }
 
-/// The retained messages of the cluster, a page.
+/// A page of the retained messages of the cluster.
 #[utoipa::path(
     get, path = "/v1/retained", tag = "messages", operation_id = "retained", params(RetainedQuery),
     responses(
@@ -160,7 +160,7 @@ async fn browse(
     }))
 }
 
-/// The retained message of a topic. Takes the role or scope `admin`.
+/// The retained message of a topic. Requires the role or scope `admin`.
 #[utoipa::path(
     get, path = "/v1/retained/message", tag = "messages", operation_id = "retained_message", params(OneQuery),
     responses(

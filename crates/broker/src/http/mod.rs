@@ -308,7 +308,7 @@ async fn topics(State(inspector): State<Inspector>) -> Answer<Vec<TopicEntry>> {
     inspector.topics().await.map(Json).map_err(silent)
 }
 
-/// What this node has carried since its start.
+/// Messages and bytes of this node since its start.
 #[utoipa::path(get, path = "/v1/traffic", tag = "monitoring", responses((status = 200, description = "Counts", body = TrafficEntry)))]
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {
     inspector.traffic().await.map(Json).map_err(silent)
@@ -380,7 +380,7 @@ async fn explain(
     Ok(Json(Explained::Topic(explained)))
 }
 
-/// The bridges of this node to brokers of another kind.
+/// The bridges of this node to other brokers.
 #[utoipa::path(get, path = "/v1/bridges", tag = "cluster", responses((status = 200, description = "As configured", body = Vec<BridgeEntry>)))]
 async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
     Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
@@ -392,7 +392,7 @@ async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Respon
     inspector.traffic().await.map(|_| "live\n").map_err(silent)
 }
 
-/// Whether clients are served well by this node; 503 says why not.
+/// Whether this node is ready for clients; if not, 503 with the reason.
 #[utoipa::path(get, path = "/v1/health/ready", tag = "monitoring", responses((status = 200, description = "They are", body = String, content_type = "text/plain")))]
 async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
     match inspector.readiness().await.map_err(silent)? {

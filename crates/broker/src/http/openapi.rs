@@ -100,7 +100,7 @@ pub(super) fn empty(description: &str) -> OpenApi {
         .build()
 }
 
-/// The document of the operations that were registered.
+/// The OpenAPI document of this API.
 #[utoipa::path(
     get, path = "/v1/openapi.json", tag = "administration", operation_id = "describe",
     responses((status = 200, description = "The document", body = Value))

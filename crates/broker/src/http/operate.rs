@@ -44,7 +44,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
         .routes(routes!(trace_lines))
 }
 
-/// Where the memory of this node is.
+/// The memory of this node, by use.
 #[utoipa::path(get, path = "/v1/memory", tag = "monitoring", responses((status = 200, description = "By use", body = MemoryLedger)))]
 async fn memory(State(inspector): State<Inspector>) -> Answer<MemoryLedger> {
     inspector.memory().await.map(Json).map_err(silent)
@@ -52,7 +52,7 @@ async fn memory(State(inspector): State<Inspector>) -> Answer<MemoryLedger> {
 
 type Body<T> = Result<Json<T>, JsonRejection>;
 
-/// Ends the connection of a client (0x98), at whichever node it is.
+/// Ends the connection of a client (0x98), on any node.
 ///
 /// The further sessions that a client was placed with belong to it. With `end_session` the sessions end too.
 #[utoipa::path(
@@ -188,7 +188,7 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
     }
 }
 
-/// Ends a session, at whichever node it is, and the connection of its client (0x98).
+/// Ends a session, on any node, and the connection of its client (0x98).
 ///
 /// The further sessions of a placed client end too. Identifiers that do not fit into a path: `POST /v1/kick` with `end_session`.
 #[utoipa::path(
@@ -251,7 +251,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 
 /// Drains this node: it refuses clients from now on and hands its sessions to the nodes with their backups.
 ///
-/// Each request is one step: ask again until nothing is left.
+/// Each request is one step: repeat it until no session is left.
 #[utoipa::path(post, path = "/v1/drain", tag = "cluster", responses((status = 200, description = "What is left", body = DrainEntry)))]
 async fn drain(State(inspector): State<Inspector>) -> Response {
     // First, so that receivers see it before clients are refused.
@@ -314,7 +314,7 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
     audit::about(&subject, answer)
 }
 
-/// Begins to watch the packets of a client, or the PUBLISH packets of a topic filter; ends what was watched before.
+/// Starts a trace of the packets of a client, or of the PUBLISH packets that match a topic filter; ends the trace before it.
 #[utoipa::path(
     post, path = "/v1/trace", tag = "monitoring", request_body = TraceRequest,
     responses((status = 200, description = "Nothing yet: the lines are asked for", body = TraceLines)),
@@ -346,7 +346,7 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
     }
 }
 
-/// Ends the watch.
+/// Ends the trace.
 #[utoipa::path(delete, path = "/v1/trace", tag = "monitoring", responses((status = 200, description = "Nothing is watched any more", body = TraceLines)))]
 async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
     inspector.traced.set(None);
@@ -354,7 +354,7 @@ async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
     Json(TraceLines::default())
 }
 
-/// The packets since the last request. A watch whose lines nobody asks for ends after ten seconds.
+/// The packets since the last request. A trace without requests ends after ten seconds.
 #[utoipa::path(
     post, path = "/v1/trace/lines", tag = "monitoring",
     responses(

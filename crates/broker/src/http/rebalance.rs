@@ -25,7 +25,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(show, plan))
 }
 
-/// Which clients should be at other nodes, as the rebalancer planned last, and what it does.
+/// The last plan of the rebalancer, which clients should move to other nodes, and its progress.
 #[utoipa::path(
     get, path = "/v1/rebalance", tag = "placement", operation_id = "rebalance",
     responses(
@@ -37,7 +37,7 @@ async fn show(State(inspector): State<Inspector>) -> Answer<RebalanceReport> {
     ask(&inspector, RebalanceWish::Show).await
 }
 
-/// Plans anew, and has the clients moved unless it is a dry run.
+/// Makes a new plan, and moves the clients unless it is a dry run.
 #[utoipa::path(
     post, path = "/v1/rebalance", tag = "placement", operation_id = "plan", request_body = RebalanceRequest,
     responses(

@@ -22,31 +22,31 @@ pub enum Peer {
 /// Arguments of `thicket bench compare`.
 #[derive(Debug, clap::Args)]
 pub struct Compare {
-    /// Brokers of others; one that is not installed is named in the tables
+    /// Other brokers; the tables name those that are not installed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "mosquitto")]
     peers: Vec<Peer>,
     /// Named workloads
     #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = case_names())]
     workloads: Vec<String>,
-    /// Interleaved repeats
+    /// Number of runs, interleaved
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Measured interval of each run
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Load before it, in seconds
+    /// Load before the measured interval, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     warm_up: f64,
-    /// The program whose node takes part [default: this one]
+    /// Program whose node is measured [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     node: Option<PathBuf>,
-    /// Leave our node out: relay and peers only
+    /// Measure no node of ours: relay and peers only
     #[arg(long)]
     without_node: bool,
-    /// Another argument for our node, in both its columns; repeats
+    /// Further argument for our node, in both its columns; may be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     node_arg: Vec<String>,
-    /// Our node takes part once more, with links encrypted under the cluster secret in this file
+    /// Also measure our node with links encrypted by the cluster secret in this file
     #[arg(long, value_name = "FILE")]
     cluster_secret: Option<PathBuf>,
     #[command(flatten)]

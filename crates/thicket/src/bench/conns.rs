@@ -12,23 +12,23 @@ use super::output::OutputOptions;
 /// Arguments of `thicket bench conns`.
 #[derive(Debug, clap::Args)]
 pub struct Conns {
-    /// Brokers of one cluster, clients in turn
+    /// Brokers of one cluster; clients connect to them in turn
     #[arg(
         value_name = "HOST:PORT",
         value_delimiter = ',',
         default_value = "127.0.0.1:1883"
     )]
     nodes: Vec<String>,
-    /// Connections
+    /// Number of connections
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000)]
     connections: usize,
-    /// Rest before memory is read, in seconds
+    /// Pause before memory is read, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     hold: f64,
-    /// Processes of the broker: their memory and CPU time
+    /// Processes of the broker, whose memory and CPU time are measured
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Open and close all of them this many times
+    /// How often to open and close all of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     #[command(flatten)]

@@ -28,68 +28,68 @@ pub struct Crash {
     /// Nodes of one cluster that run already; give a --kill-cmd and a --start-cmd for each, in the same order
     #[arg(value_name = "HOST:PORT", value_delimiter = ',')]
     nodes: Vec<String>,
-    /// Start so many nodes of this program instead, with data directories for temporary files; their arguments after `--`
+    /// Start this many nodes of this program instead, with temporary data directories; their arguments follow `--`
     #[arg(long, value_name = "N", conflicts_with_all = ["nodes", "kill_cmd", "start_cmd", "api"], value_parser = clap::value_parser!(u32).range(1..=64))]
     spawn: Option<u32>,
-    /// Kills a node, such as 'docker kill -s KILL b1'; once for each node
+    /// Command that kills a node, such as 'docker kill -s KILL b1'; once for each node
     #[arg(long, value_name = "COMMAND")]
     kill_cmd: Vec<String>,
-    /// Starts it again on its data; it may return or stay
+    /// Command that starts it again on its data; it may return or keep running
     #[arg(long, value_name = "COMMAND")]
     start_cmd: Vec<String>,
-    /// HTTP APIs of Thicket's nodes, which report when every session is covered
+    /// HTTP APIs of nodes of Thicket, which report when every session has its backups
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',')]
     api: Vec<String>,
-    /// Kill and restart a node at random, again and again, for so many seconds
+    /// Kill and restart random nodes for this many seconds
     #[arg(long, value_name = "SECONDS")]
     random: Option<f64>,
-    /// Nodes stand still for --down seconds (SIGSTOP) and go on where they were, instead of being killed; with --spawn
+    /// Pause nodes for --down seconds (SIGSTOP) instead of killing them; with --spawn
     #[arg(long, requires = "spawn")]
     pause: bool,
-    /// The disk of a node syncs nothing for --down seconds, instead of the node being killed; with --spawn and, so that answers wait for
-    /// it, `-- --sync commit`; needs `cc`
+    /// Let the disk of a node sync nothing for --down seconds instead of killing the node; with --spawn, and `-- --sync commit`, so that
+    /// acknowledgements wait for the disk; needs `cc`
     #[arg(long, requires = "spawn", conflicts_with = "pause")]
     stall_disk: bool,
-    /// The wall clock of a node jumps so far ahead or back, or to the right time again; with --spawn, needs `cc`
+    /// Let the wall clock of a node jump this far ahead or back, or to the right time again; with --spawn, needs `cc`
     #[arg(long, value_name = "SECONDS", requires = "spawn", conflicts_with_all = ["pause", "stall_disk"])]
     clock_jump: Option<f64>,
-    /// Messages a second, of all publishers together [default: 100, with --random 1000]
+    /// Messages per second, of all publishers together [default: 100, with --random 1000]
     #[arg(long, value_name = "MSGS")]
     rate: Option<f64>,
-    /// What publishers use; both: half of them each [default: 1, with --random both]
+    /// QoS of the publishers; both: half of them each [default: 1, with --random both]
     #[arg(long, value_enum)]
     qos: Option<QosChoice>,
     /// Publishers on each node, with --random
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
     publishers: u32,
-    /// Subscribers of everything on each node, with --random
+    /// Subscribers to all topics on each node, with --random
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     subscribers: u32,
     /// Payload in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     size: u32,
-    /// Load before the death of M5
+    /// Load before the kill of M5
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     before: f64,
     /// Load after it
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     after: f64,
-    /// With --random, least time between two deaths
+    /// With --random, minimum time between two kills
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     every: f64,
-    /// With --random, time a node is down; with --pause and --stall-disk, time it stands still
+    /// With --random, time that a node is down; with --pause and --stall-disk, length of the pause
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     down: f64,
-    /// Do not wait until every session is covered before the next death
+    /// Do not wait until every session has its backups before the next kill
     #[arg(long)]
     no_wait: bool,
-    /// Wait before a death, for brokers that do not report their backups
+    /// Wait before a kill, for brokers that do not report their backups
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     settle: f64,
-    /// Times the scenario is played
+    /// Number of runs of the scenario
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
-    /// For the choice of nodes
+    /// Seed of the choice of nodes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Further arguments of the nodes that are started, such as `-- --sync commit`

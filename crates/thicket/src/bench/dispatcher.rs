@@ -13,28 +13,28 @@ use crate::files;
 /// Arguments of `thicket bench dispatcher`.
 #[derive(Debug, clap::Args)]
 pub struct DispatcherExperiment {
-    /// Orders of arrival: of the ten that differ, the paper's two and then others, drawn
+    /// Number of orders of arrival: of the ten that differ, the two of the paper and then random ones
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
     orders: u32,
-    /// Decides the draw
+    /// Seed of the random orders
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Between two arrivals, in seconds; the load a dispatcher sees is a mean of five
+    /// Time between two arrivals, in seconds; the load that a dispatcher sees is a mean of five
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     ramp: f64,
-    /// After the last arrival, in seconds; the first two of them are left out, of nodes all but the last two [default: 7; 15 with nodes]
+    /// Time after the last arrival, in seconds; measured are all but the first two, of nodes the last two [default: 7; 15 with nodes]
     #[arg(long, value_name = "SECONDS")]
     hold: Option<f64>,
-    /// Where publishers arrive: at two Mosquittos behind a dispatcher, or at the first of two nodes that redirect
+    /// Where publishers arrive: at a dispatcher in front of two Mosquittos, or at the first of two nodes that redirect
     #[arg(long, value_name = "WHICH", default_value = "mosquitto")]
     brokers: BrokersChoice,
-    /// Policy of the dispatcher or the nodes: cpu, messages, connections or combined
+    /// Policy of the dispatcher or of the nodes: cpu, messages, connections or combined
     #[arg(long, default_value = "combined")]
     policy: String,
-    /// What the dispatcher is told of each broker; {pid} is its process
+    /// Sources of load of each broker, as for `thicket dispatch --broker`; {pid} is replaced by its process
     #[arg(long, value_name = "WORDS", default_value = "sys,pid={pid}")]
     sources: String,
-    /// Folder for the figures, an SVG file each
+    /// Folder for the figures, one SVG file each
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     #[command(flatten)]

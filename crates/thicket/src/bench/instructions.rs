@@ -26,19 +26,19 @@ pub struct Instructions {
     /// What is measured
     #[arg(long, value_enum, default_value_t = Subject::Node)]
     target: Subject,
-    /// Named workloads; closed loops only
+    /// Named workloads, closed loops only
     #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = ["W1", "W2"])]
     workloads: Vec<String>,
-    /// The program whose node or relay is measured [default: this one]
+    /// Program whose node or relay is measured [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     program: Option<PathBuf>,
-    /// File of the known figures
+    /// File with the baseline
     #[arg(long, value_name = "FILE", default_value = "benches/instructions.json")]
     baseline: PathBuf,
-    /// Growth that is still allowed, as a share
+    /// Growth that is allowed, as a share
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     bound: f64,
-    /// Write the figures into the baseline instead of comparing
+    /// Write the figures to the baseline instead of comparing
     #[arg(long)]
     record: bool,
     #[command(flatten)]

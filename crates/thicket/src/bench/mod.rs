@@ -33,31 +33,31 @@ enum Command {
     Run(Box<run::Run>),
     /// Find the maximum sustainable throughput (M1, and Detti's rate below a mean latency)
     Mst(Box<mst::Mst>),
-    /// What TLS costs: maximum sustainable throughput without and with it, in turn (M6)
+    /// Measure the cost of TLS: maximum sustainable throughput without and with it, in turn (M6)
     Tls(Box<tls::TlsCost>),
     /// Measure latency at given rates (M2)
     Latency(Box<mst::LatencyAtRates>),
-    /// Open idle connections: how many, how fast, what each costs (M3)
+    /// Open idle connections: how many, how fast, memory and CPU of each (M3)
     Conns(Box<conns::Conns>),
-    /// Start a broker again and again: until a message comes back (M4)
+    /// Measure the time from the start of a broker to its first delivered message (M4)
     Start(start::Start),
-    /// Fill a node with sessions and messages, kill it and start it again: until a session is served
+    /// Measure how soon a node that was killed serves its stored sessions and messages again
     Stored(stored::Stored),
-    /// Send clients that come once, each under names of its own: what of them stays in the memory of the nodes
+    /// Measure what stays in the memory of nodes after many clients that connect once, each with names of its own
     Soak(soak::Soak),
-    /// Kill nodes under load: what of the acknowledged messages is missing, what comes twice, how long until it goes on (M5)
+    /// Kill nodes under load: acknowledged messages lost, duplicates, time of the failover (M5)
     Crash(Box<crash::Crash>),
-    /// Publishers arrive at two Mosquittos behind a dispatcher, and in turn (Dispatcher IV)
+    /// Compare a dispatcher in front of two Mosquittos with round robin, as publishers arrive (Dispatcher IV)
     Dispatcher(dispatcher::DispatcherExperiment),
-    /// What placement is worth: clients at random, placed with one session, and with several; Detti Fig. 2, 22 and 23
+    /// Measure the gain of placement: clients at random, placed with one session, with several; Detti Fig. 2, 22 and 23
     Placement(placement::Placement),
-    /// What rebalancing does when a node joins or is drained, and when the rebalancer dies: how long, what is lost, what comes twice
+    /// Measure rebalancing when a node joins or is drained, or the rebalancer dies: time, losses, duplicates
     Rebalance(rebalance::Rebalance),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
-    /// Count instructions a message under Callgrind and guard them against a baseline
+    /// Count instructions per message under Callgrind, and compare them with a baseline
     Instructions(instructions::Instructions),
-    /// Run the yardstick: a process that only copies PUBLISH bytes from publishers to subscribers
+    /// Run a relay, the reference for comparisons: it only copies PUBLISH bytes from publishers to subscribers
     Relay(relay::Relay),
 }
 

@@ -17,7 +17,7 @@ pub struct Mst {
     scenario: ScenarioOptions,
     #[command(flatten)]
     search: SearchOptions,
-    /// Search this many times; the mean comes with its 95 % confidence interval
+    /// Number of searches; the mean has a 95 % confidence interval
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     #[command(flatten)]
@@ -32,16 +32,16 @@ pub(super) struct SearchOptions {
     /// First rate tried: doubled while sustainable, halved while not, then bisected
     #[arg(long, value_name = "PER_SECOND", default_value_t = 1000.0)]
     from: f64,
-    /// End when the bounds are this close, as a share of the lower one
+    /// Stop when the bounds are this close, as a share of the lower one
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     precision: f64,
-    /// A rate is sustainable while deliveries differ from publications by no more than this many a second
+    /// A rate is sustainable if deliveries differ from publications by no more than this many per second
     #[arg(long, value_name = "PER_SECOND", default_value_t = 100.0)]
     tolerance: f64,
-    /// ... or by no more than this share, whichever is larger: a short step has messages on their way at both ends
+    /// ... or by no more than this share, whichever is larger: messages are in transit at both ends of a short step
     #[arg(long, value_name = "SHARE", default_value_t = 0.005)]
     tolerance_share: f64,
-    /// A rate is sustainable while the mean latency is below this, instead
+    /// A rate is sustainable if the mean latency is below this, instead
     #[arg(long, value_name = "MS", conflicts_with_all = ["tolerance", "tolerance_share"])]
     mean_latency_ms: Option<f64>,
 }
@@ -53,7 +53,7 @@ pub struct LatencyAtRates {
     scenario: ScenarioOptions,
     #[command(flatten)]
     steps: StepOptions,
-    /// Rates, in messages published a second by all publishers together
+    /// Rates, in messages per second of all publishers together
     #[arg(
         long,
         value_name = "PER_SECOND,...",
@@ -80,10 +80,10 @@ struct StepOptions {
     /// Coefficient of variation of `--arrival lognormal`
     #[arg(long, value_name = "CV", default_value_t = 0.5)]
     cv: f64,
-    /// Processes of the broker: their CPU time and memory
+    /// Processes of the broker, whose CPU time and memory are measured
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Threads of the generator; more than one for `pair` only, where pairs are shared out
+    /// Threads of the load generator; more than one with `pair` only
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 }

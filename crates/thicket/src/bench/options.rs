@@ -167,28 +167,28 @@ pub struct ScenarioOptions {
     /// First level of all topics and beginning of all client identifiers. [default: b and the process's number]
     #[arg(long)]
     prefix: Option<String>,
-    /// Decides all draws: topics, nodes, spacing
+    /// Seed of all random choices: topics, nodes, spacing
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Rest between subscribing and publishing, in seconds. [default: 0; 1 with several nodes]
+    /// Pause between subscribing and publishing, in seconds. [default: 0; 1 with several nodes]
     #[arg(long, value_name = "SECONDS")]
     settle: Option<f64>,
     /// Subscribers have sessions that outlive their connections
     #[arg(long)]
     persistent: bool,
-    /// User name; the password is taken from THICKET_BENCH_PASSWORD
+    /// User name; the password is read from THICKET_BENCH_PASSWORD
     #[arg(long)]
     user: Option<String>,
-    /// Speak TLS
+    /// Use TLS
     #[arg(long, help_heading = "TLS and WebSocket")]
     tls: bool,
-    /// Speak TLS, and believe servers of these authorities, PEM [default: those the system trusts]
+    /// Use TLS, and trust these certificate authorities (PEM file) [default: those that the system trusts]
     #[arg(long, value_name = "FILE", help_heading = "TLS and WebSocket")]
     cafile: Option<PathBuf>,
-    /// Speak TLS, and believe whatever certificate a server shows
+    /// Use TLS, and accept any certificate
     #[arg(long, conflicts_with = "cafile", help_heading = "TLS and WebSocket")]
     insecure: bool,
-    /// Speak MQTT over WebSocket, at this path [default: /mqtt]
+    /// Use MQTT over WebSocket, at this path [default: /mqtt]
     #[arg(
         long,
         value_name = "PATH",
@@ -343,7 +343,7 @@ impl ScenarioOptions {
 /// How much is sent when.
 #[derive(Debug, Args)]
 pub struct LoadOptions {
-    /// Closed loop: messages on their way for each publisher. This is the default load, with 50
+    /// Closed loop: messages in transit per publisher. This is the default load
     #[arg(
         long,
         value_name = "MESSAGES",
@@ -351,7 +351,7 @@ pub struct LoadOptions {
         conflicts_with = "rate"
     )]
     window: u32,
-    /// Open loop: messages published in a second by all publishers together
+    /// Open loop: messages per second, of all publishers together
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
     /// Open loop: spacing of the messages
@@ -391,7 +391,7 @@ pub fn arrivals(arrival: Arrival, cv: f64) -> Arrivals {
 /// How long to run and what to watch.
 #[derive(Debug, Args)]
 pub struct SpanOptions {
-    /// Length of the measured interval
+    /// Length of the measured interval, in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Publish this many messages instead, warm-up included
@@ -400,10 +400,10 @@ pub struct SpanOptions {
     /// Load before the measured interval, in seconds. [default: 1; 0 with --messages]
     #[arg(long, value_name = "SECONDS")]
     warm_up: Option<f64>,
-    /// Longest wait at the end while nothing arrives any more, in seconds
+    /// How long to wait at the end after the last message, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     drain: f64,
-    /// Processes of the broker: their CPU time and memory over the measured interval
+    /// Processes of the broker, whose CPU time and memory are measured
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
 }

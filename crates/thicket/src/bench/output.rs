@@ -14,10 +14,10 @@ pub struct OutputOptions {
     /// Print the result as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Also write a report with plots: one HTML file
+    /// Also write a report with plots to this HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Say nothing until the end
+    /// Print nothing until the end
     #[arg(long, short)]
     quiet: bool,
 }

@@ -23,61 +23,61 @@ pub struct Placement {
     /// Reproduce a figure of the paper: 2 or 22 (highest rate below a mean latency, by number of nodes), or 23 (CPU, memory and traffic over time)
     #[arg(long, value_name = "N", value_parser = ["2", "22", "23"])]
     figure: Option<String>,
-    /// Nodes of the cluster (M): 4; with --figure 2 and 22 several numbers, 1,2,3,4
+    /// Number of nodes of the cluster (M) [default: 4; with --figure 2 and 22: 1,2,3,4]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: Vec<u16>,
-    /// How clients come to their nodes, one run each
+    /// How clients are attached to nodes, one run each
     #[arg(long, value_name = "HOW,HOW", value_delimiter = ',', default_values_t = [How::Random, How::Placed])]
     attach: Vec<How>,
-    /// Sessions that a client may have (Nses), one run each with --attach placed: 1,4; with --figure 4
+    /// Number of sessions that a client may have (Nses), one run each with --attach placed [default: 1,4; with --figure 4]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=16))]
     max_sessions: Vec<u16>,
-    /// With --attach learned: CONNECTs of a client that are refused at most, where its topics are not; several, one run each
+    /// With --attach learned: how many CONNECTs of a client are refused at most on nodes without its topics; one run each
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "12", value_parser = clap::value_parser!(u8).range(0..=64))]
     refusals: Vec<u8>,
-    /// Who publishes to whom: social; with --figure 2 pairs
+    /// Workload [default: social; with --figure 2: pairs]
     #[arg(long)]
     pattern: Option<Pattern>,
-    /// Topics, each with a publisher (Ntop)
+    /// Number of topics, each with a publisher (Ntop)
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     topics: u32,
-    /// Subscribers (Nsub) of the social network
+    /// Number of subscribers (Nsub) of the social workload
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     subscribers: u32,
-    /// Topics that each of them wants (Nsus)
+    /// Topics of each subscriber (Nsus)
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     wanted: u32,
-    /// Exponent of Zipf's law by which topics are wanted (alpha)
+    /// Exponent of the Zipf distribution of subscriptions over topics (alpha)
     #[arg(long, value_name = "X", default_value_t = 1.13)]
     zipf: f64,
-    /// Messages a second of each topic
+    /// Messages per second of each topic
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     rate: f64,
-    /// How long messages are counted, in seconds: of each run, of each rate tried, or of each part of --figure 23
+    /// Measured interval in seconds: of each run, of each rate tried, or of each part of --figure 23
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// Clients that connect at a time
+    /// Clients that connect at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     in_flight: u32,
-    /// Decides who wants what, and where clients come first
+    /// Seed of subscriptions and first nodes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs of each way to attach, each with the next seed; with two or more, the ratios of CPU to the first way have their 95 % confidence
+    /// Number of runs for each value of --attach, each with the next seed; from two on, ratios of CPU to the first value have 95 % confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,
-    /// Run the nodes of all ways side by side and load them in turn, N times in --seconds each, so that the machine's other work affects all alike
+    /// Run the nodes of all values of --attach side by side and load them in turn, N times in --seconds each, so that other load of the machine affects all alike
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "figure", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slices: u16,
-    /// Cores that a node may use, as a quota of its control group (needs root)
+    /// CPU quota of a node in cores, set by a control group (needs root)
     #[arg(long, value_name = "N")]
     cpus: Option<f64>,
-    /// With --figure 2 and 22: what bounds the rate
+    /// With --figure 2 and 22: what limits the rate
     #[arg(long, default_value_t = By::Latency)]
     by: By,
     /// With --by latency: the mean latency that a rate must stay below, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2.0)]
     below_mean_ms: f64,
-    /// With --figure 2 and 22: first rate tried, publications a second of all publishers together; with --by cpu of one node's share
+    /// With --figure 2 and 22: first rate tried, in publications per second of all publishers together; with --by cpu, per node
     #[arg(long, value_name = "N", default_value_t = 1000.0)]
     from: f64,
     /// With --by latency: the search ends when its bounds are this close
@@ -93,15 +93,15 @@ pub struct Placement {
 /// How clients come to their nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum How {
-    /// At a node drawn for each
+    /// Each at a random node
     Random,
-    /// Pairs only: both at one node
+    /// Pairs only: both at the same node
     Local,
-    /// They ask, in CONNECT
+    /// Clients request their placement in CONNECT
     Placed,
-    /// At random, and the rebalancer redirects them
+    /// At random, then moved by the rebalancer
     Redirect,
-    /// By MQTT 3.1.1, at random, and back twice: nodes learn what they do
+    /// MQTT 3.1.1 clients at random that connect again twice: nodes learn their topics
     Learned,
 }
 
@@ -115,9 +115,9 @@ impl std::fmt::Display for How {
 /// What bounds the rate of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// The mean latency: the rate is searched
+    /// The mean latency: the highest rate is searched for
     Latency,
-    /// One core of the busiest node: the rate is computed from what it uses at the first rate
+    /// One core of the busiest node: the rate is computed from its CPU use at the first rate
     Cpu,
 }
 
@@ -131,7 +131,7 @@ impl std::fmt::Display for By {
 /// Who publishes to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pattern {
-    /// Subscribers draw their topics by Zipf's law
+    /// Subscribers choose topics by a Zipf distribution
     Social,
     /// Each topic has one subscriber
     Pairs,

@@ -13,28 +13,28 @@ use super::output::OutputOptions;
 /// Arguments of `thicket bench rebalance`.
 #[derive(Debug, clap::Args)]
 pub struct Rebalance {
-    /// What happens, one run each
+    /// Scenarios, one run each
     #[arg(long, value_name = "WHAT,WHAT", value_delimiter = ',', default_values_t = [Act::ScaleOut, Act::Drain, Act::Kill])]
     acts: Vec<Act>,
-    /// Nodes at the start
+    /// Number of nodes at the start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=64))]
     nodes: u16,
-    /// Publishers, each with a topic and a subscriber of its own
+    /// Number of publishers, each with a topic and a subscriber of its own
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pairs: u32,
-    /// Subscribers of the flash crowd
+    /// Number of subscribers of the flash crowd
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     crowd: u32,
-    /// Messages a second of each publisher
+    /// Messages per second of each publisher
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     rate: f64,
     /// QoS of messages and subscriptions, 1 or 2
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     qos: u8,
-    /// Moves a second
+    /// Moves per second
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     moves_per_s: u32,
-    /// How long one run may take
+    /// Time limit of a run
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
     within: f64,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use thicket_bench::process;
 /// Arguments of `thicket bench relay`.
 #[derive(Debug, clap::Args)]
 pub struct Relay {
-    /// Where to listen; port 0 takes a free one, which is printed
+    /// Address to listen on; with port 0 a free port is chosen and printed
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:1883")]
     listen: SocketAddr,
 }

@@ -21,19 +21,19 @@ pub struct Run {
     load: LoadOptions,
     #[command(flatten)]
     span: SpanOptions,
-    /// Run this many times, with new connections each time; means come with 95 % confidence intervals
+    /// Number of runs, each with new connections; means have 95 % confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
-    /// Threads of the generator; more than one for `pair` only, where pairs are shared out
+    /// Threads of the load generator; more than one with `pair` only
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Types of publishers: between two arrivals, such as 5s
+    /// Types of publishers: time between two arrivals, such as 5s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = length_of_time)]
     ramp: Duration,
     /// Types of publishers: order of their arrival
     #[arg(long, value_enum, default_value_t = Order::Given)]
     order: Order,
-    /// What becomes of a Server Reference (5.0): in a CONNACK, with types of publishers in a DISCONNECT too
+    /// What to do with a Server Reference (MQTT 5) in a CONNACK; with types of publishers, in a DISCONNECT too
     #[arg(long, value_enum, default_value_t = Follow::Follow)]
     redirect: Follow,
     #[command(flatten)]
@@ -43,18 +43,18 @@ pub struct Run {
 /// Orders of arrival by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// As the types are given.
+    /// In the order in which the types are given
     Given,
-    /// Drawn by --seed.
+    /// Random, by --seed
     Random,
 }
 
 /// What becomes of a Server Reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Follow {
-    /// The client goes there, at most once an attempt.
+    /// Connect there, at most once per attempt
     Follow,
-    /// It is an error.
+    /// Report it as an error
     Ignore,
 }
 

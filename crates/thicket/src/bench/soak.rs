@@ -8,16 +8,16 @@ use super::output::OutputOptions;
 /// Arguments of `thicket bench soak`.
 #[derive(Debug, clap::Args)]
 pub struct Soak {
-    /// Clients in all; each comes once, with an identifier, filters and topics of its own
+    /// Number of clients; each connects once, with an identifier, filters and topics of its own
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
-    /// Nodes, of one worker each
+    /// Number of nodes, with one worker each
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=32))]
     nodes: u32,
-    /// Clients at a time
+    /// Number of clients at the same time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     at_a_time: u32,
-    /// Clients after which all must be gone and memory is read [default: a tenth of all]
+    /// Number of clients after which all disconnect and memory is read [default: a tenth of all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     step: Option<u64>,
     /// Further arguments of each node, such as `-- --workers 2`

@@ -13,18 +13,18 @@ use crate::files;
 /// Arguments of `thicket bench start`.
 #[derive(Debug, clap::Args)]
 pub struct Start {
-    /// Command that starts the broker in the foreground; `{port}` and `{other-port}` stand for free ports, `{config}` for the
-    /// file of --config [default: a node of this program]
+    /// Command that starts the broker in the foreground; `{port}` and `{other-port}` are replaced by free ports, `{config}` by the file of
+    /// --config [default: a node of this program]
     #[arg(
         value_name = "COMMAND",
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
     command: Vec<String>,
-    /// A configuration file to fill `{port}` into
+    /// Configuration file in which `{port}` is replaced
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Starts
+    /// Number of starts
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     #[command(flatten)]

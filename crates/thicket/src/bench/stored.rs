@@ -10,16 +10,16 @@ use crate::files;
 /// Arguments of `thicket bench stored`.
 #[derive(Debug, clap::Args)]
 pub struct Stored {
-    /// Sessions without a connection, each with a subscription
+    /// Number of sessions without a connection, each with a subscription
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sessions: u32,
-    /// Messages at QoS 1 in their queues
+    /// Number of QoS 1 messages in their queues
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     messages: u32,
     /// Payload in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     size: u32,
-    /// Kills and starts
+    /// Number of kills and starts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     /// Further arguments of the node, such as `-- --workers 1`

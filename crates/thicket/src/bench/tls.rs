@@ -25,7 +25,7 @@ pub struct TlsCost {
     tls_nodes: Vec<String>,
     #[command(flatten)]
     search: SearchOptions,
-    /// Search this often on each side, in turn
+    /// Number of searches without and with TLS, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
     #[command(flatten)]

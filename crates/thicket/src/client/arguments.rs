@@ -14,9 +14,9 @@ use super::target::Where;
 /// What to do with a Server Reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Redirect {
-    /// The client goes there.
+    /// Connect to that server
     Follow,
-    /// Report it as an error.
+    /// Report it as an error
     Ignore,
 }
 
@@ -41,28 +41,28 @@ pub struct Connect {
         group = "secret"
     )]
     password: Option<String>,
-    /// File with the password, which is in no list of processes then
+    /// File with the password: unlike an argument, it is not visible in the process list
     #[arg(long, value_name = "FILE", requires = "username", group = "secret")]
     pw_file: Option<PathBuf>,
-    /// Prove with SCRAM-SHA-256 that the password is known, and have the broker prove it as well (5)
+    /// Authenticate with SCRAM-SHA-256: the password is not sent, and the broker must authenticate itself too (MQTT 5)
     #[arg(long, requires = "secret")]
     scram: bool,
     /// Version of MQTT: 3.1, 3.1.1 or 5
     #[arg(short = 'V', long, default_value = "5", value_parser = version)]
     protocol_version: ProtocolVersion,
-    /// Keep alive, seconds; 0: off
+    /// Keep Alive in seconds; 0: off
     #[arg(short, long, value_name = "SECONDS", default_value_t = 60)]
     keepalive: u16,
-    /// Keep the session: no clean start, and no end with the connection. Needs --id
+    /// Use a persistent session: no Clean Start, and the session outlives the connection. Needs --id
     #[arg(short = 'c', long = "disable-clean-session", requires = "id")]
     keep_session: bool,
-    /// How long the broker keeps the session (5) [default: 0, with -c for ever]
+    /// How long the broker keeps the session after a disconnect (MQTT 5) [default: 0; with -c, forever]
     #[arg(short = 'x', long, value_name = "SECONDS")]
     session_expiry_interval: Option<u32>,
-    /// What becomes of another server that the broker names (5): go there, at most once an attempt, or end with an error
+    /// What to do when the broker names another server (MQTT 5)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Redirect::Follow)]
     pub redirect: Redirect,
-    /// Topic of the will: a message the broker sends if this client vanishes
+    /// Topic of the will, a message that the broker publishes if the connection is lost
     #[arg(long, value_name = "TOPIC", help_heading = "Will")]
     will_topic: Option<String>,
     /// Payload of the will [default: empty]

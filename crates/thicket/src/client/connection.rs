@@ -199,8 +199,9 @@ impl Connection {
 
     /// Connects to the first server of a reference that answers. The session is asked for: it may have come along.
     fn go(&mut self, reference: &str) -> anyhow::Result<()> {
-        let mut last =
-            anyhow::anyhow!("the broker names another server, and it is none: {reference}");
+        let mut last = anyhow::anyhow!(
+            "the broker names another server, but its address is invalid: {reference}"
+        );
         for server in server_references(reference) {
             let Place::Tcp(_, port) = self.target.place else {
                 break;
@@ -223,7 +224,7 @@ impl Connection {
                 Err(error) => last = error.into(),
             }
         }
-        Err(last).context("the broker sent us to another server")
+        Err(last).context("the broker named another server")
     }
 
     /// Writes everything and says goodbye.
@@ -331,7 +332,7 @@ fn respond(
 ) -> anyhow::Result<Vec<u8>> {
     let exchange = exchange
         .as_mut()
-        .context("AUTH without having asked for it")?;
+        .context("the broker sent an AUTH that was not requested")?;
     exchange
         .respond(challenge.unwrap_or_default())
         .context("the broker's challenge")
@@ -342,7 +343,7 @@ fn check_server(exchange: &Option<ClientExchange>, last: Option<&[u8]>) -> anyho
     match exchange {
         Some(exchange) => exchange
             .verify(last.unwrap_or_default())
-            .context("the broker has not proved who it is"),
+            .context("the broker has not authenticated itself"),
         None => Ok(()),
     }
 }

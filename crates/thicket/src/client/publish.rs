@@ -31,10 +31,10 @@ pub struct Pub {
     /// QoS of the messages
     #[arg(short, long, default_value = "0", value_parser = qos)]
     qos: Qos,
-    /// Retain the message: later subscribers get it too
+    /// Retain the message: later subscribers receive it too
     #[arg(short, long)]
     retain: bool,
-    /// Seconds after which the message is not delivered any more (5)
+    /// Seconds after which the message is no longer delivered (MQTT 5)
     #[arg(long, value_name = "SECONDS")]
     message_expiry_interval: Option<u32>,
 }
@@ -43,19 +43,19 @@ pub struct Pub {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// The message
+    /// Message to send
     #[arg(short, long, allow_hyphen_values = true)]
     message: Option<String>,
-    /// The content of a file is the message
+    /// Send the content of a file as a message
     #[arg(short, long)]
     file: Option<PathBuf>,
-    /// Everything on standard input is the message
+    /// Send all of standard input as one message
     #[arg(short, long)]
     stdin: bool,
-    /// Every line on standard input is a message
+    /// Send each line of standard input as a message
     #[arg(short, long)]
     lines: bool,
-    /// The message is empty; with -r it removes the retained one
+    /// Send an empty message; with -r it removes the retained message
     #[arg(short, long)]
     null_message: bool,
 }

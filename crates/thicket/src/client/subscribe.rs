@@ -18,7 +18,7 @@ use crate::counted;
 pub struct Sub {
     #[command(flatten)]
     connect: Connect,
-    /// Filter to subscribe to, such as `site/+/temp` or `$share/group/site/#`; repeats
+    /// Filter to subscribe to, such as `site/+/temp` or `$share/group/site/#`; may be repeated
     #[arg(short, long = "topic", value_name = "FILTER", required = true)]
     topics: Vec<String>,
     /// Highest QoS to receive
@@ -27,13 +27,13 @@ pub struct Sub {
     /// Print the topic before the message
     #[arg(short, long)]
     verbose: bool,
-    /// End after this many messages
+    /// Exit after this many messages
     #[arg(short = 'C', long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after this many seconds; with -C and too few messages that is a failure
+    /// Exit after this many seconds; with -C, it is an error if fewer messages came
     #[arg(short = 'W', long, value_name = "SECONDS")]
     timeout: Option<u64>,
-    /// Print no line end after a message
+    /// Print no newline after a message
     #[arg(short = 'N', long)]
     no_line_end: bool,
     /// Do not print retained messages

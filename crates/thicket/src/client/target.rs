@@ -19,22 +19,22 @@ pub struct Where {
     /// Port of the broker [default: 1883, with TLS 8883]
     #[arg(short, long)]
     port: Option<u16>,
-    /// Instead of host and port: mqtt://HOST:PORT, mqtts://..., ws://HOST:PORT/path, wss://..., unix:PATH
+    /// URL instead of host and port: mqtt://HOST:PORT, mqtts://..., ws://HOST:PORT/path, wss://..., unix:PATH
     #[arg(short = 'L', long, value_name = "URL", conflicts_with_all = ["host", "port", "unix"])]
     url: Option<String>,
-    /// A Unix socket instead of host and port
+    /// Unix socket instead of host and port
     #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     unix: Option<PathBuf>,
-    /// PEM file of the authorities to believe; means TLS [default: those the system trusts]
+    /// PEM file of the trusted certificate authorities; enables TLS [default: those that the system trusts]
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     cafile: Option<PathBuf>,
-    /// PEM file of the certificate to show
+    /// PEM file of the client certificate
     #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
     cert: Option<PathBuf>,
-    /// PEM file of its key
+    /// PEM file of the key of the client certificate
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
     key: Option<PathBuf>,
-    /// Believe whatever certificate the broker shows
+    /// Accept any certificate of the broker
     #[arg(long, conflicts_with = "cafile", help_heading = "TLS")]
     insecure: bool,
 }

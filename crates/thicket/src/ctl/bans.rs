@@ -32,10 +32,10 @@ pub struct Whom {
 pub struct BanArguments {
     #[command(flatten)]
     whom: Whom,
-    /// How long, such as 90s, 15min, 2h or 1d; a bare number is seconds; without it until `unban`
+    /// How long the ban lasts, such as 90s, 15min, 2h or 1d; a bare number is seconds [default: until `unban`]
     #[arg(long = "for", visible_alias = "seconds", value_name = "TIME", value_parser = length)]
     seconds: Option<u64>,
-    /// Why, for other operators
+    /// Reason, for other operators
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

@@ -12,27 +12,27 @@ use crate::api::Api;
 /// Arguments of `thicket ctl clients`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Clients {
-    /// The whole client identifier
+    /// Only the client with exactly this identifier
     #[arg(long, value_name = "ID")]
     client: Option<String>,
-    /// The whole user name
+    /// Only clients of exactly this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Address of the client, without a port
+    /// Only clients from this address
     #[arg(long, value_name = "IP")]
     address: Option<std::net::IpAddr>,
-    /// A part of client identifier, user name or address
+    /// Only clients with this text in identifier, user name or address
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Only those that are connected, or with `false` those that are away
+    /// Only connected clients; with `false`, only disconnected ones
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     connected: Option<bool>,
-    /// `name`, or those with most bytes that they have not taken (`waiting`), the message that has waited longest (`oldest`), or most
-    /// messages a second (`rate`) first
+    /// Sort by name, or first those with the most undelivered bytes (`waiting`), the longest wait of a message (`oldest`), or the most
+    /// messages per second (`rate`)
     #[arg(long, value_name = "ORDER", default_value = "name",
           value_parser = ["name", "waiting", "oldest", "rate"])]
     order: String,
-    /// As many at most; without it 20, and all of them when ordered by name
+    /// Maximum number of clients [default: 20; all when sorted by name]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: Option<u16>,
 }
@@ -40,13 +40,13 @@ pub struct Clients {
 /// Arguments of `thicket ctl subscribers`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Subscribers {
-    /// Those whose filters match this topic
+    /// Only subscriptions that match this topic
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
-    /// Exactly this filter
+    /// Only subscriptions with exactly this filter
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Of this client identifier
+    /// Only subscriptions of this client
     #[arg(long, value_name = "ID")]
     client: Option<String>,
 }

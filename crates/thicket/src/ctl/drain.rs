@@ -25,7 +25,7 @@ pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<(DrainEntry, String
         // Clients without such a session are gone already.
         if connections <= sessions && !sees_others(api)? {
             anyhow::bail!(
-                "no other node is there: {} here, in the data directory if there is one",
+                "no other node is reachable: {} here, in the data directory if there is one",
                 match sessions {
                     1 => "1 session stays".to_owned(),
                     _ => format!("{sessions} sessions stay"),
@@ -51,12 +51,12 @@ fn drained(api: &Api) -> anyhow::Result<String> {
     let mut text = "drained: the node can be stopped\n".to_owned();
     if total.backups > 0 {
         text += &format!(
-            "it has {} of sessions of other nodes: {}\n",
+            "it holds {} of sessions of other nodes: {}\n",
             crate::counted(total.backups, "backup"),
             if others.count() > 1 {
-                "others are made when it has stopped; wait for that before you stop the next node (`thicket_under_replicated_sessions` is 0)"
+                "new ones are created when it has stopped; wait for that before you stop the next node (`thicket_under_replicated_sessions` is 0)"
             } else {
-                "with one other node only, those have none until this node is back"
+                "with one other node only, these sessions have no backup until this node is back"
             }
         );
     }

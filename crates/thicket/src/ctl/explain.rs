@@ -24,7 +24,7 @@ pub fn client(client: &ClientExplanationEntry, found: &ClientPage, nodes: &[Node
         None => "redirection is off".to_owned(),
     };
     let decision = match &client.decision {
-        None => "nothing was decided about it here".to_owned(),
+        None => "no decision about it on this node".to_owned(),
         Some(decision) => match &decision.to {
             Some(to) if decision.reason == "refused" => {
                 format!("refused: its topics are at {}", name(to))
@@ -38,7 +38,7 @@ pub fn client(client: &ClientExplanationEntry, found: &ClientPage, nodes: &[Node
         let outcome = match last.outcome.as_str() {
             "followed" => "it followed",
             "ignored" => "it came back instead",
-            _ => "what it did is not known here",
+            _ => "this node does not know whether it followed",
         };
         text.push_str(&format!(
             "moved from {} to {} at {}: {}; {outcome}\n",
@@ -109,7 +109,7 @@ fn place(client: &ClientExplanationEntry, found: &ClientPage) -> String {
     elsewhere.dedup();
     let mut text = match &elsewhere[..] {
         _ if client.is_here => return "its session is on this node".to_owned(),
-        [] => "no node has a session of it".to_owned(),
+        [] => "no node has a session of this client".to_owned(),
         [node] => format!("its session is on {node}, which knows more of it: --node {node}"),
         several => format!(
             "users with this identifier have sessions on {}",
@@ -144,19 +144,19 @@ fn clock(at_ms: u64) -> String {
 
 fn reason(word: &str) -> &str {
     match word {
-        "rebalanced" => "the rebalancer had it moved",
+        "rebalanced" => "by the rebalancer",
         "topics" => "its topics are there",
-        "load" | "moved" => "that node had less to do",
+        "load" | "moved" => "that node had less load",
         "drained" => "this node is drained",
-        "balanced" => "no node had less to do by the margin",
+        "balanced" => "no node had less load by the required margin",
         "came_redirected" => "it was redirected already",
         "does_not_follow" => "it came back instead of following",
         "placed" => "its topics are here",
         "refused_enough" => "its topics are elsewhere, but it was refused often enough",
         "version" => "before MQTT 5.0 there is no Server Reference",
         "no_address" => "no other node has a listener like the one it came in at",
-        "budget" => "as many as may be were redirected in that second",
-        "unsure" => "this node did not know how the others are",
+        "budget" => "the limit of redirections in that second was reached",
+        "unsure" => "this node did not know the load of the others",
         other => other,
     }
 }

@@ -1,6 +1,6 @@
 //! `thicket ctl publish` and `retained`: messages without an MQTT client.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -24,25 +24,25 @@ const MOST_BYTES: usize = 2 * 1024 * 1024;
 pub struct Publish {
     /// Topic name
     topic: String,
-    /// Payload; none: an empty one
+    /// Payload [default: empty]
     #[arg(conflicts_with = "file", allow_negative_numbers = true)]
     payload: Option<String>,
-    /// Take the payload from a file, `-`: from standard input
+    /// Read the payload from a file; `-`: from standard input
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Quality of service
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=2))]
     qos: u8,
-    /// Have the nodes retain the message; with an empty payload they forget the one they have
+    /// Retain the message; an empty payload removes the retained message of the topic
     #[arg(long, short)]
     retain: bool,
-    /// The message expires after this time, such as 90s or 1h; a bare number is seconds
+    /// Time after which the message expires, such as 90s or 1h; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = thicket_broker::parse_seconds::<u32>)]
     expiry: Option<u32>,
     /// Content type
     #[arg(long, value_name = "TEXT")]
     content_type: Option<String>,
-    /// User property, as often as wanted
+    /// User property; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
 }
@@ -50,12 +50,12 @@ pub struct Publish {
 /// Arguments of `thicket ctl retained`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Retained {
-    /// Those that this filter matches; without it all of them
+    /// Only topics that match this filter
     filter: Option<String>,
-    /// Print the payload of the message on this topic, as it is; with --json all of the message
+    /// Print the payload of the retained message on this topic; with --json, the whole message
     #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
     read: Option<String>,
-    /// Remove the message on this topic, at all nodes
+    /// Remove the retained message on this topic, on all nodes
     #[arg(long, value_name = "TOPIC", conflicts_with_all = ["filter", "read"])]
     delete: Option<String>,
 }
@@ -158,6 +158,11 @@ fn read(api: &Api, topic: &str, is_json: bool) -> anyhow::Result<()> {
     if is_json {
         return crate::print(&format!("{}\n", serde_json::to_string(&body)?));
     }
-    std::io::stdout().write_all(&body.payload()?)?;
+    let mut payload = body.payload()?;
+    // A prompt follows on a terminal; elsewhere the bytes are those of the message.
+    if std::io::stdout().is_terminal() && !payload.ends_with(b"\n") {
+        payload.push(b'\n');
+    }
+    std::io::stdout().write_all(&payload)?;
     Ok(())
 }

@@ -40,15 +40,15 @@ pub struct Ctl {
         global = true
     )]
     api: String,
-    /// Have the node that is asked hand everything on to this node, by name or identity
+    /// Send the request on to this node, given by name or identity
     #[arg(long = "node", value_name = "NODE", global = true)]
     asked: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// Print what the node answers instead of a table or words
+    /// Print the answer of the node as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Print all columns of a table, also those without which it fits a terminal of 100 columns
+    /// Print all columns of a table, even if its lines exceed 100 characters
     #[arg(long, global = true)]
     wide: bool,
 }
@@ -56,91 +56,91 @@ pub struct Ctl {
 /// What to show.
 #[derive(Debug, Clone, Subcommand)]
 enum Topic {
-    /// The nodes of the cluster, and whether this side of it serves
+    /// List the nodes of the cluster, and show whether this side has quorum
     Nodes,
-    /// Sessions of all nodes: by who they are, the slowest clients, the heaviest
+    /// List the sessions of all nodes: search them, or sort by waiting data or message rate
     Clients(cluster::Clients),
-    /// Subscriptions of all nodes: those that match a topic, or those of a client
+    /// List the subscriptions of all nodes: those that match a topic, or those of a client
     Subscribers(cluster::Subscribers),
-    /// Retained messages: their topics, one of them, or away with one
+    /// List retained messages, print one, or remove one
     Retained(messages::Retained),
-    /// Who may not connect to any node
+    /// List all bans
     Bans,
-    /// Ban clients from all nodes, by identifier, user or address; those that are connected are disconnected
+    /// Ban clients from all nodes, by identifier, user or address; connected ones are disconnected
     Ban(bans::BanArguments),
     /// Lift a ban
     Unban(bans::Whom),
     /// Publish a message
     Publish(messages::Publish),
-    /// The sessions on the node that is asked
+    /// List the sessions on the node
     Sessions,
-    /// The subscriptions of those sessions
+    /// List the subscriptions on the node
     Subscriptions,
-    /// What the node carried: with clients (external) and with other nodes (internal)
+    /// Show messages and bytes of the node, exchanged with clients and with other nodes
     Traffic,
-    /// The topics that clients publish to most, by node, with their rates
+    /// List the topics that clients of each node publish to most, with their rates
     Topics,
-    /// Have the node read users, rights, certificates and other files again; rights apply to connected clients at once
+    /// Reload users, rights, certificates and other files; rights apply to connected clients at once
     Reload,
-    /// The view of the node that is asked: nodes, links, trees
+    /// Show the nodes, links and trees as the node sees them
     Overlay {
-        /// Also where publications on this topic go
+        /// Also show where publications on this topic go
         #[arg(long, value_name = "TOPIC")]
         topic: Option<String>,
-        /// Print a graph for Graphviz; with --topic the ways from the node that is asked
+        /// Print a graph for Graphviz; with --topic, the paths from the node
         #[arg(long)]
         dot: bool,
     },
-    /// Where a publication on a topic goes from each node, and why; or why a client is where it is
+    /// Explain where a publication on a topic goes from each node, or why a client is connected to its node
     Explain {
-        /// A topic name, without wildcards, or the word `client`
+        /// Topic name without wildcards, or the word `client`
         topic: String,
-        /// After `client`: a client identifier
+        /// Client identifier, after the word `client`
         client_id: Option<String>,
     },
-    /// The bridges of the node to brokers of another kind
+    /// List the bridges of the node to other brokers
     Bridges,
-    /// Where the memory of the node is
+    /// Show what the node uses memory for
     Memory,
-    /// What was changed over the HTTP API of the node since its start, by whom and from where: the last 1000 changes
+    /// List the last 1000 changes made over the HTTP API of the node since its start: by whom, from where
     Audit,
-    /// End the connection of a client, at whichever node it is; its session stays as if the network had failed
+    /// Disconnect a client, on any node; its session stays, as after a network failure
     Kick {
         /// Client identifier
         client_id: String,
-        /// Of this user only, empty: of no user; otherwise whosever have this identifier
+        /// Only the client of this user; an empty name selects clients without a user
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
-        /// Of listeners with this topic prefix only, empty: of those without one; otherwise of all
+        /// Only the client of listeners with this topic prefix; an empty one selects listeners without a prefix
         #[arg(long, value_name = "PREFIX")]
         topic_prefix: Option<String>,
-        /// End its session too, with all that waits in it, whether it is connected or not
+        /// End the session and drop its queue, whether the client is connected or not
         #[arg(long)]
         end_session: bool,
     },
-    /// Refuse new clients, hand the sessions to their backups, disconnect the clients
+    /// Take the node out of service: refuse new clients, hand its sessions to their backups, disconnect its clients
     Drain {
-        /// How long to wait until nothing is left, such as 90s or 5min; a bare number is seconds
+        /// How long to wait until no session is left, such as 90s or 5min; a bare number is seconds
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
         timeout: u64,
-        /// Let a node that is drained accept clients again
+        /// Undo a drain: the node accepts clients again
         #[arg(long, conflicts_with = "timeout")]
         undo: bool,
     },
-    /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its backups
+    /// Restart all nodes one after the other, each by a command, and wait until the cluster is ready after each
     RollingRestart(rolling::RollingRestart),
-    /// Which clients should be at other nodes, and what that gains; they are moved unless it is a dry run
+    /// Plan which clients should move to other nodes, and move them
     Rebalance(rebalance::Rebalance),
     /// Remove a node that is down for good from the members, so that it no longer counts for the quorum
     Forget {
-        /// Its name or its identity, as `ctl nodes` shows them
+        /// Name or identity of the node, as shown by `ctl nodes`
         node: String,
     },
-    /// Write the persistent sessions of the node, with their messages, and all retained messages as lines of JSON
+    /// Export the persistent sessions of the node with their messages, and all retained messages, as lines of JSON
     Export(transfer::Export),
-    /// Read what `export` has written into the node
+    /// Import a file written by `export` into the node
     Import(transfer::Import),
-    /// Watch packets as they come and go, without their payloads: at all nodes, or at the one that `--node` names
+    /// Print packets received and sent, without payloads: of all nodes, or of the one named by `--node`
     Trace(trace::Trace),
 }
 

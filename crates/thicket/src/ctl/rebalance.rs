@@ -12,10 +12,10 @@ use crate::api::Api;
 /// Arguments of `thicket ctl rebalance`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Rebalance {
-    /// Plan, and move nobody
+    /// Only plan: move no client
     #[arg(long)]
     dry_run: bool,
-    /// What was planned last, and what the rebalancer does now; nothing is planned
+    /// Print the last plan and what the rebalancer is doing; plan nothing
     #[arg(long, conflicts_with = "dry_run")]
     show: bool,
 }

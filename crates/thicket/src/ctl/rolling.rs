@@ -23,17 +23,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Arguments of `thicket ctl rolling-restart`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RollingRestart {
-    /// What restarts a node, run by `sh -c` when the node is drained; {name}, {id}, {host}, {address} and {api} stand for those of the node, any other
-    /// {word} is refused
+    /// Command that restarts a node, run by `sh -c` after the node was drained; {name}, {id}, {host}, {address} and {api} are replaced by those of
+    /// the node
     #[arg(long, value_name = "COMMAND", value_parser = command)]
     exec: String,
-    /// HTTP APIs of the nodes [default: those that the nodes tell of themselves]
+    /// HTTP APIs of the nodes [default: those that the nodes announce]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = address)]
     apis: Vec<String>,
-    /// How long to wait for each step of a node, such as 90s or 10min; a bare number is seconds
+    /// How long to wait for each step, such as 90s or 10min; a bare number is seconds
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = thicket_broker::parse_seconds::<u64>)]
     timeout: u64,
-    /// Say what would be done
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -61,7 +61,9 @@ fn watch_signals() -> anyhow::Result<()> {
             return;
         };
         let drained = DRAINED.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = drained.as_deref().unwrap_or("no node is drained by this");
+        let words = drained
+            .as_deref()
+            .unwrap_or("this command has drained no node");
         eprintln!("thicket: interrupted: {words}");
         std::process::exit(128 + signal);
     });
@@ -140,7 +142,7 @@ fn members(first: &Api, credentials: &Credentials, apis: &[String]) -> anyhow::R
         let api_address = given.get(&node.id).cloned().or(told);
         let api_address = api_address.with_context(|| {
             format!(
-                "{} tells no address of its HTTP API: name it with --apis",
+                "{} announces no address of its HTTP API: name it with --apis",
                 node.name
             )
         })?;
@@ -185,7 +187,7 @@ fn unknown_placeholder(command: &str) -> Option<&str> {
 fn own_entry(api: &Api) -> anyhow::Result<NodeEntry> {
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
     let own = nodes.into_iter().find(|node| node.is_self);
-    own.context("a node that does not know itself")
+    own.context("the node is not in its own list of nodes")
 }
 
 /// Where it is said how far this is: on standard error if what was done is printed as JSON.
@@ -244,7 +246,7 @@ impl Member {
         let nodes: Vec<NodeEntry> = self.api.ask("/v1/nodes")?;
         let up = nodes.iter().filter(|node| node.is_self || node.reachable);
         let up = up.count();
-        ensure!(up >= all, "it sees {up} of {all} nodes");
+        ensure!(up >= all, "it reaches {up} of {all} nodes");
         let traffic: TrafficEntry = self.api.ask("/v1/traffic")?;
         let missing = traffic.total.under_replicated_sessions;
         ensure!(

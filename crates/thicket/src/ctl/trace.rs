@@ -17,16 +17,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, clap::Args)]
 #[command(group = clap::ArgGroup::new("subject").required(true))]
 pub struct Trace {
-    /// All packets of this client
+    /// Trace all packets of this client
     #[arg(group = "subject")]
     client_id: Option<String>,
-    /// All PUBLISH packets whose topic matches this filter, a listener's prefix included
+    /// Trace all PUBLISH packets whose topic, including the prefix of the listener, matches this filter
     #[arg(short, long, value_name = "FILTER", group = "subject")]
     topic: Option<String>,
-    /// End after this time, such as 90s or 5min; a bare number is seconds
+    /// Stop after this time, such as 90s or 5min; a bare number is seconds
     #[arg(short = 'W', long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
     seconds: u64,
-    /// End after so many packets
+    /// Stop after this many packets
     #[arg(short = 'C', long, default_value_t = 1000)]
     count: u64,
 }

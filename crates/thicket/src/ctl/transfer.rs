@@ -14,7 +14,7 @@ use crate::api::Api;
 /// Arguments of `thicket ctl export`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Export {
-    /// Where to write; `-`: standard output. A file appears when it is whole
+    /// File to write; `-`: standard output. The file appears when the export is complete
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 }
@@ -22,9 +22,9 @@ pub struct Export {
 /// Arguments of `thicket ctl import`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Import {
-    /// What `export` has written; `-`: standard input
+    /// File written by `export`; `-`: standard input
     file: PathBuf,
-    /// Sessions and retained messages that are there already are replaced; without it they stay and are counted
+    /// Replace sessions and retained messages that exist already, instead of skipping them
     #[arg(long)]
     replace: bool,
 }
@@ -60,8 +60,9 @@ fn say(end: &EndLine, is_json: bool) -> anyhow::Result<()> {
     if is_json {
         return report(true, end, "");
     }
+    // On standard output may be the export itself.
     eprintln!(
-        "thicket: {}, {} of theirs, {}",
+        "exported {} with {}, and {}",
         crate::counted(end.sessions, "session"),
         crate::counted(end.messages, "message"),
         crate::counted(end.retained, "retained message")

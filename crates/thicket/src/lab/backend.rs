@@ -6,11 +6,11 @@ use thicket_lab::links::Backend;
 /// Back ends by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// The kernel's netem if it has it, else wire.
+    /// netem if the kernel has it, else wire
     Auto,
-    /// The kernel delays frames.
+    /// The kernel delays frames
     Netem,
-    /// A process of the lab delays frames.
+    /// A process of the lab delays frames
     Wire,
 }
 

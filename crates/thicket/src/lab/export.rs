@@ -19,7 +19,7 @@ pub struct Export {
     /// Folder for the manifests; it must be new or empty
     #[arg(long, value_name = "DIR")]
     kubernetes: PathBuf,
-    /// Image of a driver's brokers; that of `thicket` is needed for the load, too
+    /// Image of the brokers of a driver; the one of `thicket` is needed for the load too
     #[arg(long, value_name = "DRIVER=IMAGE")]
     image: Vec<String>,
 }
@@ -71,7 +71,7 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
 /// Arguments of `thicket lab collect`.
 #[derive(Debug, Args)]
 pub struct Collect {
-    /// Folder that `lab export` wrote
+    /// Folder written by `lab export`
     #[arg(value_name = "DIR")]
     exported: PathBuf,
     /// Folder for the results; it must be new or empty

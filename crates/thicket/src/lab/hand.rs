@@ -37,10 +37,10 @@ pub struct Up {
     /// Start no brokers
     #[arg(long, conflicts_with = "system")]
     bare: bool,
-    /// Folder of the brokers' files and logs [default: one that goes with the network]
+    /// Folder for files and logs of the brokers [default: one that is removed with the network]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Who delays the frames
+    /// What delays the frames
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
 }
@@ -126,7 +126,7 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
 /// Which of several networks that are up.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Network {
-    /// Which network, where several are up: the number that `lab up` shows
+    /// Number of the network, where several run; printed by `lab up`
     #[arg(long, value_name = "NUMBER")]
     pub lab: Option<u32>,
 }
@@ -136,7 +136,7 @@ pub struct Network {
 pub struct Exec {
     /// Site
     site: String,
-    /// Where its broker is instead, whose HTTP API is on loopback there: `lab exec --broker s1 -- thicket ctl nodes`
+    /// Run it where the broker runs, whose HTTP API is on loopback there: `lab exec --broker s1 -- thicket ctl nodes`
     #[arg(long)]
     broker: bool,
     #[command(flatten)]
@@ -177,7 +177,8 @@ pub struct Link {
 pub struct Set {
     #[command(flatten)]
     pub link: Link,
-    /// rtt=50ms, delay=25ms (each way; us, ms, s) or by a law for each packet, delay=uniform:5ms:15ms, normal:MEAN:SD, log-normal:MEAN:SD or pareto:MIN:SHAPE, bandwidth=10mbit (kbit, mbit, gbit), queue=100, loss=1%; without a unit ms, mbit and %
+    /// Settings: rtt=50ms; delay=25ms (each way; us, ms, s), or random for each packet: delay=uniform:5ms:15ms, normal:MEAN:SD, log-normal:MEAN:SD
+    /// or pareto:MIN:SHAPE; bandwidth=10mbit (kbit, mbit, gbit); queue=100; loss=1%. Numbers without a unit are ms, mbit and %
     #[arg(value_name = "KEY=VALUE", required = true)]
     settings: Vec<String>,
 }
@@ -211,7 +212,7 @@ enum Fate {
 pub struct Broker {
     #[arg(value_enum)]
     fate: Fate,
-    /// Its site
+    /// Site of the broker
     site: String,
     #[command(flatten)]
     pub network: Network,

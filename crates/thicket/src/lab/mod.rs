@@ -28,41 +28,41 @@ pub struct Lab {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Read a scenario and say in words what it does
+    /// Check a scenario and describe what it does
     Check(plan::Check),
-    /// Build a scenario's network, measure it and take it down: round trips of all pairs, what TCP gets through
+    /// Build the network of a scenario, measure round trips and TCP throughput, and remove it
     Verify(plan::Verify),
     /// Run a scenario: every combination on every system, with results, samples and a report
     Run(run::Run),
-    /// Compare two results made alike: ratios with 95 % confidence
+    /// Compare two results of the same scenario: ratios with 95 % confidence intervals
     Compare(run::Compare),
-    /// Make the report of results anew
+    /// Write the report of results again
     Report(run::Report),
-    /// Which brokers can run here, and what is missing
+    /// List the brokers that can run here, and what the others lack
     Drivers,
-    /// Get a broker ready that no package installs, such as hivemq
+    /// Install a broker that has no package, such as hivemq
     Prepare(plan::Prepare),
-    /// Keep a scenario's network and one of its systems running until Ctrl-C or `down`
+    /// Keep the network and one system of a scenario running until Ctrl-C or `down`
     Up(hand::Up),
-    /// Run a command among the clients of a site of the network that is up, or where its broker is
+    /// Run a command on a site of the running network, among its clients or where its broker runs
     Exec(hand::Exec),
-    /// Change a link of the network that is up: `lab set s1 s2 rtt=50ms loss=1% bandwidth=10mbit`
+    /// Change a link of the running network: `lab set s1 s2 rtt=50ms loss=1% bandwidth=10mbit`
     Set(hand::Set),
-    /// Cut a link of the network that is up: everything on it is lost
+    /// Cut a link of the running network: everything on it is lost
     Cut(hand::Link),
-    /// Make a link, or all, what the scenario says
+    /// Restore a link, or all, to the state in the scenario
     Heal(hand::Heal),
-    /// Kill, power off, pause, resume, restart or drain the broker of a site, or have it join
+    /// Kill, power off, pause, resume, restart, drain or join the broker of a site
     Broker(hand::Broker),
-    /// Show sites, links and traffic of the network that is up
+    /// Show sites, links and traffic of the running network
     Status(hand::Network),
-    /// Show the network that is up, anew every second
+    /// Show the running network, updated every second
     Watch(watch::Watch),
     /// Write a scenario as manifests for Kubernetes with Chaos Mesh
     Export(export::Export),
-    /// Bring the results of an export into one folder
+    /// Collect the results of an export in one folder
     Collect(export::Collect),
-    /// End the network that is up, and take away what labs that were killed have left
+    /// Stop the running network, and remove what killed labs left behind
     Down(plan::Down),
     #[command(hide = true)]
     Child(child::Child),

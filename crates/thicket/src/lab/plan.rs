@@ -47,16 +47,16 @@ pub struct Verify {
     /// Scenario
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Probes of each pair
+    /// Number of probes for each pair
     #[arg(long, value_name = "N", default_value_t = 200)]
     probes: usize,
-    /// Also send TCP from the first site to the second for so many seconds
+    /// Also send TCP from the first site to the second for this many seconds
     #[arg(long, value_name = "SECONDS")]
     tcp: Option<f64>,
-    /// Hold the counters of links against a capture by tcpdump: the probes, and what --tcp sends
+    /// Compare the counters of links with a capture by tcpdump, of the probes and of the data of --tcp
     #[arg(long)]
     capture: bool,
-    /// Who delays the frames
+    /// What delays the frames
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
 }
@@ -225,7 +225,7 @@ pub fn drivers() -> anyhow::Result<()> {
 /// Arguments of `thicket lab prepare`.
 #[derive(Debug, Args)]
 pub struct Prepare {
-    /// Driver, as `thicket lab drivers` names it
+    /// Driver, as listed by `thicket lab drivers`
     driver: String,
 }
 
@@ -243,7 +243,7 @@ pub fn prepare(arguments: &Prepare) -> anyhow::Result<()> {
 /// Arguments of `thicket lab down`.
 #[derive(Debug, Args)]
 pub struct Down {
-    /// Also those of labs that still run
+    /// Also remove what belongs to labs that still run
     #[arg(long, conflicts_with = "lab")]
     all: bool,
     #[command(flatten)]

@@ -30,22 +30,22 @@ const COMMIT: Option<&str> = option_env!("BUILT_FROM_COMMIT");
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Scenario; of several, each has a folder of its name for its results, and the report has Comparison's measures side by side
+    /// Scenario; with several, the results of each are in a folder of its name, and the report has the measures of Comparison side by side
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Folder for the results; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Who delays the frames; `simulated`: nobody, in virtual time
+    /// What delays the frames; `simulated`: nothing, the run is in virtual time
     #[arg(long, value_enum, default_value_t = RunBackend::Auto)]
     backend: RunBackend,
     /// Only these systems of the scenario
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Other than the scenario says
+    /// Value that replaces the one in the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeats: Option<u64>,
-    /// Say nothing until the end
+    /// Print nothing until the end
     #[arg(long, short)]
     quiet: bool,
 }
@@ -53,13 +53,13 @@ pub struct Run {
 /// Where a scenario runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum RunBackend {
-    /// The kernel's netem if it has it, else wire.
+    /// netem if the kernel has it, else wire
     Auto,
-    /// The kernel delays frames.
+    /// The kernel delays frames
     Netem,
-    /// A process of the lab delays frames.
+    /// A process of the lab delays frames
     Wire,
-    /// Virtual time: Thicket only, without root.
+    /// Virtual time: Thicket only, without root
     Simulated,
 }
 
@@ -345,12 +345,12 @@ fn table(results: &Results) -> Table {
 pub struct Compare {
     /// Folder of results
     a: PathBuf,
-    /// Folder of results made alike
+    /// Folder of other results of the same scenario
     b: PathBuf,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Two runs of the same: end with an error if more figures differ than 95 % confidence lets expect
+    /// For two runs of the same scenario: fail if more figures differ than 95 % confidence allows
     #[arg(long)]
     same: bool,
 }
@@ -448,7 +448,7 @@ fn agree(ratios: &[Ratio]) -> anyhow::Result<()> {
 pub struct Report {
     /// Folder of results, or of such folders
     folder: PathBuf,
-    /// Results of the same scenario on another back end, whose figures are set beside these
+    /// Results of the same scenario on another back end, shown beside these
     #[arg(long, value_name = "DIR")]
     beside: Option<PathBuf>,
 }

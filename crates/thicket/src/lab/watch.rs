@@ -14,10 +14,10 @@ use super::hand::Network;
 /// Arguments of `thicket lab watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// Between two looks
+    /// Time between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// End after so many looks [default: on Ctrl-C, or when the network ends]
+    /// Stop after this many updates [default: on Ctrl-C, or when the network is removed]
     #[arg(long, value_name = "N")]
     looks: Option<u64>,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::files;
 /// Arguments of `thicket migrate`.
 #[derive(Debug, clap::Args)]
 pub struct Migrate {
-    /// A `mosquitto.conf`; files that it includes are named in a remark, to be migrated each
+    /// A `mosquitto.conf`. Files that it includes are named in remarks: convert each of them too
     file: PathBuf,
 }
 

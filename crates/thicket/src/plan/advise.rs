@@ -22,24 +22,24 @@ const BY_PRICE: &str = ", by price";
 pub(super) struct Advise {
     #[command(flatten)]
     source: Source,
-    /// Instead of adding and removing nodes: the death of each node, when its sessions have failed over to their backups, as nodes place them with
-    /// `backups = 1`
+    /// Show the death of each node instead of adding and removing nodes: the load after its sessions have failed over to their backups, placed as
+    /// with `backups = 1`
     #[arg(long)]
     deaths: bool,
-    /// Sessions that may move besides those that must, for each change.
+    /// Number of sessions that may move besides those that must, for each change.
     #[arg(long, value_name = "N", default_value_t = 100)]
     moves: usize,
-    /// Print the moves of one row of the table, named as there: `rebalance`, `add`, or `remove NODE`; with `, by price` if it says so
+    /// Print the moves of one row of the table, by its name there: `rebalance`, `add` or `remove NODE`, some with `, by price`
     #[arg(long, value_name = "CHANGE")]
     show: Option<String>,
     #[command(flatten)]
     fair: FairOptions,
-    /// Work one node can do, in units per second; the default is that of `plan size`.
+    /// Capacity of a node in units of work per second [default: that of `plan size`].
     #[arg(long, value_name = "UNITS", default_value_t = CpuWeights::PAPER_CAPACITY, allow_negative_numbers = true)]
     capacity: f64,
     #[command(flatten)]
     prices: Prices,
-    /// Print one JSON object a row, with its moves.
+    /// Print one JSON object per row, with its moves.
     #[arg(long)]
     json: bool,
 }

@@ -9,9 +9,9 @@ use super::recording::Recording;
 /// Whose names are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Anonymous {
-    /// Clients.
+    /// Client identifiers
     Clients,
-    /// Clients and topics.
+    /// Client identifiers and topics
     All,
 }
 

@@ -22,10 +22,10 @@ pub(super) enum ScenarioName {
 /// What a placement has to keep to.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct FairOptions {
-    /// Sessions a client may have (Nses) [default: as many as it is recorded with, else 4]
+    /// Number of sessions that a client may have (Nses) [default: as recorded, else 4]
     #[arg(long, value_name = "N")]
     max_sessions: Option<usize>,
-    /// Fairness factor (gamma): a broker above so many times the mean counts in `above_gamma`.
+    /// Fairness factor (gamma): a broker with more than this many times the mean load counts in `above_gamma`.
     #[arg(
         long,
         value_name = "G",
@@ -68,7 +68,7 @@ pub(super) struct Population {
     /// Number of subscribers (Nsub).
     #[arg(long, value_name = "N", default_value_t = 5000)]
     subscribers: usize,
-    /// Topics a subscriber follows in the social scenario (Nsxs).
+    /// Number of topics of a subscriber in the social scenario (Nsxs).
     #[arg(long, value_name = "N", default_value_t = 10)]
     subscriptions: usize,
     /// Zipf shape (alpha): of the topics in the social scenario; of the levels, by Eq. 15, in the IoT scenario.
@@ -135,31 +135,31 @@ impl Population {
     next_help_heading = "Choices Algorithm 1 leaves open (best-match, multi-session, optimum)"
 )]
 pub(super) struct OpenChoices {
-    /// The paper to the letter; single choices below still apply.
+    /// Follow the paper to the letter; the choices below take precedence.
     #[arg(long)]
     literal: bool,
-    /// Loads a candidate must have within gamma: the client's own dimension, or both [own, both].
+    /// Which loads of a candidate must be within gamma: the dimension of the client, or both [own, both].
     #[arg(long, value_name = "CHOICE")]
     tested_load: Option<String>,
-    /// When the load is taken: before or after the client is added [before, after].
+    /// When the load is measured: before or after the client is added [before, after].
     #[arg(long, value_name = "CHOICE")]
     load_moment: Option<String>,
     /// Whether every broker of a cluster without load is a candidate [candidate, tested].
     #[arg(long, value_name = "CHOICE")]
     idle_cluster: Option<String>,
-    /// Who wins among equals [least-loaded, lowest-index].
+    /// Which broker is chosen among equal ones [least-loaded, lowest-index].
     #[arg(long, value_name = "CHOICE")]
     ties: Option<String>,
     /// What makes a topic active at a broker: a publisher or a subscriber, or a subscriber only [either, subscriber].
     #[arg(long, value_name = "CHOICE")]
     active_by: Option<String>,
-    /// What a subscription costs while its topic has no publisher: as much as with one, or nothing [anticipated, ignored].
+    /// Cost of a subscription while its topic has no publisher: the same as with one, or none [anticipated, ignored].
     #[arg(long, value_name = "CHOICE")]
     missing_publisher: Option<String>,
-    /// Brokers the indicator of Eq. 10 counts: those with a subscriber, or all where the topic is active [subscriber, active].
+    /// Brokers that the indicator of Eq. 10 counts: those with a subscriber, or all where the topic is active [subscriber, active].
     #[arg(long, value_name = "CHOICE")]
     publisher_indicator: Option<String>,
-    /// Topics a round assigns when all cost something: the cheapest one, or all that cost the least [one, all].
+    /// Topics that a round assigns when none is free: the cheapest one, or all that cost the least [one, all].
     #[arg(long, value_name = "CHOICE")]
     subset: Option<String>,
 }

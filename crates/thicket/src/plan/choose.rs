@@ -58,7 +58,7 @@ pub(super) struct Choose {
     /// 1: what clients do with messages
     #[arg(long, value_enum)]
     use_of: Option<UseOf>,
-    /// 2: messages published in a second, all together
+    /// 2: messages published per second, in total
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
     /// 2: recipients of a message, on average
@@ -70,7 +70,7 @@ pub(super) struct Choose {
     /// 3: who answers when something breaks
     #[arg(long, value_enum)]
     support: Option<Support>,
-    /// 4: nodes that may be lost without a loss of service
+    /// 4: number of nodes that may fail without loss of service
     #[arg(long, value_name = "N")]
     survive: Option<u32>,
     /// 4: round trip between the sites of nodes in milliseconds; 0: one site
@@ -79,16 +79,16 @@ pub(super) struct Choose {
     /// 5: who else is on the network
     #[arg(long, value_enum)]
     network: Option<Trust>,
-    /// 6: what may be lost of what was acknowledged
+    /// 6: which acknowledged messages may be lost
     #[arg(long, value_enum)]
     loss: Option<Loss>,
     /// 6: largest payload in bytes
     #[arg(long, value_name = "BYTES")]
     payload: Option<u64>,
-    /// Messages a second, received and sent, that one node sustains here: of `bench mst` or a lab's throughput
+    /// Messages per second, received and sent, that one node sustains: as measured by `bench mst` or the lab
     #[arg(long, value_name = "PER_SECOND", default_value_t = MEASURED_PER_S)]
     capacity: f64,
-    /// Folder of results of `thicket lab run`, to be shown beside the answer
+    /// Folder of results of `thicket lab run`, shown with the answer
     #[arg(long, value_name = "DIR")]
     measured: Vec<PathBuf>,
     /// Write the configuration to this file
@@ -99,11 +99,11 @@ pub(super) struct Choose {
 /// Uses of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum UseOf {
-    /// Readings, states and commands, for whoever subscribes
+    /// Readings, states and commands, for current subscribers
     Telemetry,
-    /// Readers come back for what was sent days ago
+    /// Subscribers also read messages of days ago
     Replay,
-    /// Somebody asks, one answers
+    /// Requests with one answer each
     Requests,
 }
 

@@ -31,11 +31,11 @@ enum Command {
     Simulate(simulate::Simulate),
     /// Place recorded arrivals, one after the other.
     Replay(replay::Replay),
-    /// Say what it takes to add or remove a node, from where the clients are now.
+    /// Show what adding or removing a node would cost, from where the clients are now.
     Advise(advise::Advise),
-    /// Say how many brokers a load needs, with and without placement.
+    /// Compute how many brokers a load needs, with and without placement.
     Size(size::SizeArguments),
-    /// Decide on a set-up by six questions, and write its configuration.
+    /// Choose a configuration by six questions, and write it.
     Choose(Box<choose::Choose>),
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Model {
     /// Add the number of choices for a subscriber of the social scenario with up to this many sessions (Nses, Eq. 12).
     #[arg(long, value_name = "N")]
     max_sessions: Option<usize>,
-    /// Print one JSON object a cluster size.
+    /// Print one JSON object per cluster size.
     #[arg(long)]
     json: bool,
 }

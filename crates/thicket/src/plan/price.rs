@@ -15,21 +15,21 @@ const GB: f64 = 1e9;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Cost of traffic between sites")]
 pub(super) struct Prices {
-    /// The site of a node; repeat it. The recording may say so too. Nodes without one are a site each.
+    /// Site of a node; may be repeated. A recording may name sites too. Each node without one is a site of its own.
     #[arg(long, value_name = "NODE=SITE", value_parser = parse_site)]
     site: Vec<(String, String)>,
-    /// Price of a GB (10^9 bytes) that goes from one site to another; with it a month of thirty days is counted. Prices of the recording do not count
+    /// Price of a GB (10^9 bytes) sent from one site to another; adds the cost of a month of thirty days. Prices in the recording are ignored
     /// then.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true)]
     price_per_gb: Option<f64>,
-    /// The same for two sites, `*` being any, as nodes are configured; repeat it. `--price-per-gb` is for the others.
+    /// Price of a GB from one site to another, `*` for any, as in the configuration of nodes; may be repeated. `--price-per-gb` applies to the others.
     #[arg(long, value_name = "FROM:TO=PRICE")]
     site_price: Vec<String>,
-    /// A message between the two sites with the highest price counts as so many between nodes of one site, and others in proportion: everything is also
-    /// planned by that, beside the plan that does not weigh where its traffic goes [default with prices: 10]
+    /// Weight of a message between the two sites with the highest price, where one between nodes of a site has weight 1, and others are in proportion:
+    /// adds plans by these weights to those that ignore sites [default with prices: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     site_cost: Option<f64>,
-    /// Bytes of a message with what it takes to carry it [default: the payload on average that the recording tells].
+    /// Bytes of a message with all headers [default: the mean payload in the recording].
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     message_bytes: Option<f64>,
 }

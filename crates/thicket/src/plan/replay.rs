@@ -23,7 +23,7 @@ const BROKERS: usize = 8;
 pub(super) struct Replay {
     #[command(flatten)]
     source: Source,
-    /// Number of brokers (M) [default: as many nodes as the recording names, else 8].
+    /// Number of brokers (M) [default: the number of nodes in the recording, else 8].
     #[arg(long, value_name = "M")]
     brokers: Option<usize>,
     /// Strategy: random, round-robin, least-loaded, best-match, multi-session, thicket or optimum.
@@ -38,10 +38,10 @@ pub(super) struct Replay {
     choices: OpenChoices,
     #[command(flatten)]
     prices: Prices,
-    /// Then the death of each broker, when its sessions have failed over to their backups, as nodes place them with `backups = 1`.
+    /// Also show the death of each broker: the load after its sessions have failed over to their backups, placed as with `backups = 1`.
     #[arg(long)]
     deaths: bool,
-    /// Print one JSON object an arrival, one with the traffic at the end, and one for each death.
+    /// Print one JSON object per arrival, one with the traffic at the end, and one per death.
     #[arg(long)]
     json: bool,
 }

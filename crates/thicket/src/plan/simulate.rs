@@ -55,7 +55,7 @@ pub(super) struct Simulate {
     seed: u64,
     #[command(flatten)]
     choices: OpenChoices,
-    /// Print one JSON object a cluster size and strategy.
+    /// Print one JSON object per cluster size and strategy.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Print comma-separated values.

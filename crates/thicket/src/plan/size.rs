@@ -18,10 +18,10 @@ use super::rows::{Format, Row, object, render};
 pub(super) struct SizeArguments {
     #[command(flatten)]
     population: Population,
-    /// Work one broker can do, in units per second [default: 20000, the paper's broker with two CPUs]
+    /// Capacity of a broker in units of work per second [default: 20000, the paper's broker with two CPUs]
     #[arg(long, value_name = "UNITS", allow_negative_numbers = true)]
     capacity: Option<f64>,
-    /// Take the capacity from a measurement of your own broker: what `thicket bench mst --json` printed.
+    /// Take the capacity from a measurement of your own broker: the output of `thicket bench mst --json`.
     #[arg(long, value_name = "FILE", conflicts_with = "capacity")]
     from: Option<PathBuf>,
     /// Units of work for a message received.
@@ -48,7 +48,7 @@ pub(super) struct SizeArguments {
     /// Workloads to average over, with seeds 1 to N.
     #[arg(long, value_name = "N", default_value_t = 2)]
     seeds: u64,
-    /// Keep the busiest broker within the capacity, not the average one; no cluster may be large enough.
+    /// Keep the busiest broker within the capacity, not the average one; possibly no cluster is large enough.
     #[arg(long)]
     busiest: bool,
     /// Print one JSON object.
@@ -125,8 +125,8 @@ pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
 /// What comes in and goes out, and what a broker can do: a line each, so that neither is longer than a table.
 fn heading(incoming: f64, outgoing: f64, broker: &str, capacity: f64) -> String {
     format!(
-        "{incoming:.0} messages/s come in, {outgoing:.0} go out.\n\
-         A broker ({broker}) does {capacity:.0} units of work a second.\n"
+        "{incoming:.0} messages/s are received, {outgoing:.0} are sent.\n\
+         Capacity of a broker ({broker}): {capacity:.0} units of work per second.\n"
     )
 }
 

@@ -13,16 +13,16 @@ use crate::files;
 /// Where a recording comes from.
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
-    /// Recorded arrivals, one JSON object a line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters), optional
-    /// `rates` (an object topic: messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true), `nodes`
-    /// (an object topic or filter: node), `max_sessions` (sessions that the client can have). A line may be `cluster` instead: an object with `nodes` (list), `sites` (an object node: site), `site_price` (list of
-    /// `FROM:TO=PRICE`), `message_bytes`.
+    /// Recorded arrivals, one JSON object per line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters); optional:
+    /// `rates` (object of topics with messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true), `nodes`
+    /// (object of topics or filters with nodes), `max_sessions` (number of sessions that the client can have). A line may have `cluster` instead:
+    /// an object with `nodes` (list), `sites` (object of nodes with sites), `site_price` (list of `FROM:TO=PRICE`), `message_bytes`.
     #[arg(value_name = "FILE.jsonl", required_unless_present = "from")]
     file: Option<PathBuf>,
-    /// `live`: record the running cluster. Anything else is a file
+    /// Recording to read: a file, or `live` to record the running cluster
     #[arg(long, value_name = "live|FILE", conflicts_with = "file")]
     from: Option<PathBuf>,
-    /// HTTP API of a node of the cluster; repeat it for nodes whose API others reach at another address than these nodes say
+    /// HTTP API of a node of the cluster; repeat it for nodes whose API is not reachable at the address that they announce
     #[arg(
         long,
         env = "THICKET_API",
@@ -33,7 +33,7 @@ pub(super) struct Source {
     api: Vec<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// Replace names by hashes that cannot be undone and differ from one recording to the next: of `clients`, or of `all` (topics too, level by level). Names of nodes and sites stay
+    /// Replace names of `clients`, or of `all` (topics too, level by level), by hashes that cannot be reversed and differ between recordings. Names of nodes and sites stay
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "clients")]
     anonymous: Option<Anonymous>,
     /// Write the recording to a file

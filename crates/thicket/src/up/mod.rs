@@ -30,43 +30,43 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Arguments of `thicket up`.
 #[derive(Debug, clap::Args)]
 pub struct Up {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Port of the first node; the others follow
+    /// MQTT port of the first node; the others use the ports after it
     #[arg(long, default_value_t = 1883)]
     port: u16,
-    /// Port of the first node's HTTP API; the others follow
+    /// HTTP API port of the first node; the others use the ports after it
     #[arg(long, default_value_t = 18830)]
     http_port: u16,
-    /// Port of the first node's listener for WebSocket; the others follow [default: none]
+    /// WebSocket port of the first node; the others use the ports after it [default: none]
     #[arg(long)]
     ws_port: Option<u16>,
-    /// Port of the first node's listener for TLS; the others follow [default: none]
+    /// TLS port of the first node; the others use the ports after it [default: none]
     #[arg(long, requires = "tls_certificate", requires = "tls_key")]
     tls_port: Option<u16>,
-    /// PEM file of the certificate for it
+    /// PEM file of the certificate for TLS
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     tls_certificate: Option<PathBuf>,
-    /// PEM file of its key
+    /// PEM file of the key for TLS
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     tls_key: Option<PathBuf>,
-    /// Who may connect: a line `name:$argon2id$...` each, as `thicket passwd` prints it [default: everybody on this machine]
+    /// File of the users that may connect, one line `name:$argon2id$...` each, as printed by `thicket passwd` [default: everybody on this machine]
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// Name of the cluster: nodes of the same name on this machine join it
+    /// Name of the cluster; other nodes with this cluster name on this machine join it
     #[arg(long, value_name = "NAME", default_value = "thicket")]
     cluster_name: String,
-    /// Threads of each node that serve clients [default: one a core]
+    /// Threads of each node that serve clients [default: one per core]
     #[arg(long)]
     workers: Option<u32>,
-    /// Directory for what the nodes keep, a folder each [default: nothing is kept]
+    /// Data directory, with a subdirectory for each node [default: nothing is stored]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// Least important lines of the nodes' logs
+    /// Log level of the nodes
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: LogLevel,
-    /// Port of the first node's listener for placements; the others follow [default: none]
+    /// Placement port of the first node; the others use the ports after it [default: none]
     #[arg(long)]
     placement_port: Option<u16>,
     #[command(flatten)]
@@ -208,7 +208,7 @@ fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::
             return Ok(false);
         }
         if let Some(member) = cluster.find_ended() {
-            bail!("{member} ended while starting; its last words are above");
+            bail!("{member} ended while starting; its last log lines are above");
         }
         ensure!(
             Instant::now() < deadline,
@@ -253,7 +253,7 @@ fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
     )?;
     writeln!(
         out,
-        "What the nodes know:\n  {program} ctl --api {0} nodes\nor in a browser: http://{0}/",
+        "Show the state of the cluster:\n  {program} ctl --api {0} nodes\nor open http://{0}/ in a browser",
         cluster.api()
     )?;
     if let Some(port) = arguments.tls_port {

@@ -52,7 +52,7 @@ impl Stream for Pages {
     }
 }
 
-/// The sessions of this node and the retained messages, a JSON object a line; the last line has the kind `end`.
+/// The sessions of this node and the retained messages, one JSON object per line; the last line has the kind `end`.
 #[utoipa::path(
     post, path = "/v1/export", tag = "administration", operation_id = "export",
     responses((status = 200, description = "Lines, each of which is such an object", body = Line, content_type = "application/x-ndjson")),

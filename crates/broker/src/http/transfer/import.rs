@@ -57,7 +57,7 @@ impl From<Silence> for Broken {
     }
 }
 
-/// Takes the lines of an export.
+/// Imports the lines of an export.
 #[utoipa::path(
     post, path = "/v1/import", tag = "administration", operation_id = "import",
     params(("replace" = Option<bool>, Query, description = "Whether sessions and retained messages replace those that are there; otherwise these stay.")),
