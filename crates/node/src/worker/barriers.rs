@@ -8,6 +8,7 @@ use super::{
     Worker,
     branches::let_go,
     context::Context,
+    replication::deliver_reached,
     state::barriers::{Behind, Open},
 };
 use crate::{Now, messages::ToHub};
@@ -49,7 +50,7 @@ impl Worker {
                 stream,
                 until,
             }) => sources.hold_synced(cx, source, stream, until),
-            Some(Behind::Reached { batch }) => primaries.reached.deliver_batch(cx, now, batch),
+            Some(Behind::Reached(reached)) => deliver_reached(cx, now, &reached),
             Some(Behind::Queue { request, client_id }) => let_go(cx, now, request, &client_id),
             None => {}
         }

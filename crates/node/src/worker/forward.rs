@@ -158,8 +158,6 @@ impl Worker {
             match records.read_into(&mut record) {
                 Ok(None) => break,
                 Ok(Some(_)) => {
-                    let reached = &mut self.primaries.reached;
-                    reached.pass(&mut self.cx, now, origin, record.number);
                     let is_taken = self.handle_record(now, from, origin, &record, Way::Stream);
                     if is_taken && record.number > 0 {
                         push_number(&mut taken, record.number);

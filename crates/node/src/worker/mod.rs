@@ -226,7 +226,7 @@ impl Worker {
         self.cx.pull_relieved(now);
         self.promote_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
-        self.primaries.reached.end_round(&mut self.cx);
+        self.primaries.await_reached(&mut self.cx);
         self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
         self.cx.seal_records();

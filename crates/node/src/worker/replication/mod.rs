@@ -53,4 +53,5 @@ pub(super) use self::{
     },
     orphans::report_taken_over,
     primary::{Primaries, hold_input, wait_for_backups},
+    reached::deliver_reached,
 };

@@ -14,13 +14,12 @@ use super::{
     leveling::Leveling,
     orphans::strike_successors,
     pending_wills::PendingWills,
-    reached::Reached,
     shares::Shares,
 };
 use crate::{
     ConnectionId, Now,
     marks::{Mark, SETTLED},
-    messages::{BackupReport, ToHub, UpNode},
+    messages::{BackupReport, ReachedBackup, ToHub, UpNode},
     queue::History,
     worker::{
         Worker,
@@ -56,7 +55,8 @@ pub(in super::super) struct Primaries {
     /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not reachable yet.
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
     pub(super) pending_wills: PendingWills,
-    pub reached: Reached,
+    /// Messages of this round that reached only backups, with the stream of each backup.
+    pub(super) reached: Vec<(u8, ReachedBackup)>,
     /// Nodes that were declared down: what was sent to them before is void, though they may not have noticed that they were down.
     void: BTreeSet<NodeId>,
     /// The other nodes that belong to the cluster, up or down.
@@ -250,7 +250,7 @@ impl Primaries {
                 self.handle_progress(cx, index, Progress { applied, held });
             }
             BackupReport::Wanted(wanted) => send_wanted(cx, now, index, &wanted),
-            BackupReport::Reached(message) => self.reached.add(index, message),
+            BackupReport::Reached(reached) => self.reached.push((index, reached)),
         }
     }
 

@@ -3,10 +3,10 @@
 //! primary should have them.
 //!
 //! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more. The message may also be
-//! on its way to the primary, if a node or a link was slow. So the primary does not deliver it before later messages of the same stream arrive, or all that
-//! others had sent has arrived (`worker/barriers`); and not at all if it has arrived itself.
+//! on its way to the primary, if a node or a link was slow. So the primary does not deliver it before all that others had sent has arrived
+//! (`worker/barriers`), and not at all if that brought it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use thicket_overlay::{
     Incarnation, NodeId, StreamId,
@@ -14,7 +14,7 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::backup::Sources;
+use super::{backup::Sources, primary::Primaries};
 use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
@@ -77,90 +77,32 @@ impl Sources {
     }
 }
 
-/// As a primary: messages that backups here and there received, and of which it is not known yet whether they also come here in the stream of their origin.
-#[derive(Debug, Default)]
-pub(in super::super) struct Reached {
-    /// By origin and number.
-    waiting: BTreeMap<(Origin, u64), Vec<Waiting>>,
-    /// Rises with every round that brought some. A barrier begins for each.
-    batch: u64,
-    has_new: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    /// The stream of the backup.
-    index: u8,
-    message: ReachedBackup,
-    batch: u64,
-}
-
-impl Reached {
-    /// A backup sends a message.
-    pub fn add(&mut self, index: u8, message: ReachedBackup) {
-        let Some(Ok((record, _))) = Records::new(&message.bytes).next() else {
-            return;
-        };
-        let waiting = self.waiting.entry((message.origin, record.number));
-        let waiting = waiting.or_default();
-        let is_it = |it: &Waiting| it.index == index && it.message.session == message.session;
-        if !waiting.iter().any(is_it) {
-            self.has_new = true;
-            waiting.push(Waiting {
-                index,
-                message,
-                batch: self.batch,
-            });
+impl Primaries {
+    /// Messages that backups received and this worker did not mention may still be on their way here, with later ones in front of them: they wait until
+    /// all that the others had sent has arrived. Once a round.
+    pub fn await_reached(&mut self, cx: &mut Context) {
+        if !self.reached.is_empty() {
+            let reached = std::mem::take(&mut self.reached);
+            cx.begin_barrier(Behind::Reached(reached));
         }
-    }
-
-    /// Those that came in this round wait until all that others had sent has arrived. Once a round.
-    pub fn end_round(&mut self, cx: &mut Context) {
-        if std::mem::take(&mut self.has_new) {
-            let batch = self.batch;
-            cx.begin_barrier(Behind::Reached { batch });
-            self.batch += 1;
-        }
-    }
-
-    /// A message of a stream arrives: those with lower numbers do not come any more. It follows them.
-    #[inline]
-    pub fn pass(&mut self, cx: &mut Context, now: Now, origin: Origin, number: u64) {
-        if !self.waiting.is_empty() {
-            let passed = self
-                .waiting
-                .extract_if((origin, 0)..=(origin, number), |_, _| true);
-            let passed: Vec<((Origin, u64), Vec<Waiting>)> = passed.collect();
-            let before = passed.into_iter().filter(|((_, of), _)| *of < number);
-            deliver(cx, now, before.flat_map(|(_, waiting)| waiting).collect());
-        }
-    }
-
-    /// All that others had sent when the barrier of this batch began has arrived.
-    pub fn deliver_batch(&mut self, cx: &mut Context, now: Now, batch: u64) {
-        let mut due = Vec::new();
-        self.waiting.retain(|_, waiting| {
-            due.extend(waiting.extract_if(.., |it| it.batch <= batch));
-            !waiting.is_empty()
-        });
-        deliver(cx, now, due);
     }
 }
 
-/// Each is its session's unless it arrived here too, or where the session was before.
-fn deliver(cx: &mut Context, now: Now, messages: Vec<Waiting>) {
-    if messages.is_empty() {
-        return;
-    }
-    let numbers: BTreeSet<u64> = messages.iter().map(|it| it.message.session).collect();
+/// Backups of sessions here received these messages. Each is the session's unless it arrived here too, or where the session was before.
+pub(in super::super) fn deliver_reached(
+    cx: &mut Context,
+    now: Now,
+    messages: &[(u8, ReachedBackup)],
+) {
+    let numbers: BTreeSet<u64> = messages.iter().map(|(_, it)| it.session).collect();
     let named = cx.sessions.iter();
     let named = named.filter(|(_, it)| numbers.contains(&it.stored.number));
     let named: Vec<(SessionKey, StoredAs)> = named.map(|(key, it)| (key, it.stored)).collect();
-    for Waiting { index, message, .. } in messages {
+    for (index, reached) in messages {
         let is_it =
-            |stored: &StoredAs| stored.number == message.session && stored.backups.has(index);
+            |stored: &StoredAs| stored.number == reached.session && stored.backups.has(*index);
         if let Some((key, _)) = named.iter().find(|(_, stored)| is_it(stored)) {
-            deliver_one(cx, now, *key, &message);
+            deliver_one(cx, now, *key, reached);
         }
     }
 }

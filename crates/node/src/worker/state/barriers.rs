@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{replica::backup::SourceKey, sessions::SessionKey};
+use crate::messages::ReachedBackup;
 
 /// What continues when a barrier has been passed.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub(in crate::worker) enum Behind {
         stream: u64,
         until: u64,
     },
-    /// As a primary: messages up to this batch that reached only backups are delivered.
-    Reached { batch: u64 },
+    /// As a primary: messages that reached only backups are delivered, with the stream of each backup.
+    Reached(Vec<(u8, ReachedBackup)>),
     /// The queue of a branch is sent, as the answer to this request.
     Queue { request: u64, client_id: Arc<str> },
 }
