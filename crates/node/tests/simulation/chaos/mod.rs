@@ -388,8 +388,8 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
         Plan::PAUSED_MAJORITY_ROAMING,
         &[
             (RoutingMode::Mesh, &[9140]),
-            (RoutingMode::Tree, &[54]),
-            (RoutingMode::Topic, &[65]),
+            (RoutingMode::Tree, &[54, 218]),
+            (RoutingMode::Topic, &[65, 181]),
             (RoutingMode::Flood, &[2091]),
         ],
     );

@@ -51,8 +51,8 @@ impl Outbound {
         left
     }
 
-    /// Rebuilds the window of a session that came from elsewhere: identifiers ascending from the oldest, gaps are free.
-    /// Out of order or repeated identifiers are left out.
+    /// Rebuilds the window of a session that came from elsewhere, in this order: the oldest first. Identifiers mostly ascend; where they do not, because
+    /// another branch gave some of them, what came before is kept apart. What has an identifier that is in use already is left out.
     pub fn restore(&mut self, in_flight: impl IntoIterator<Item = Redelivery>) {
         let numbered = in_flight.into_iter().zip(self.next_sequence..);
         let next =
@@ -84,14 +84,17 @@ impl Outbound {
             next = sequence + 1;
             let (id, state) = state_of(redelivery);
             let index = self.index_of(id);
-            if self.slots.is_empty() || index > self.slots.len() + GAP {
+            let is_repeated = |slot: &Slot| !matches!(slot.state, State::Free);
+            if self.slots.get(index).is_some_and(is_repeated) || self.inherited_index(id).is_some()
+            {
+                continue;
+            }
+            let follows = (self.slots.len()..=self.slots.len() + GAP).contains(&index);
+            if self.slots.is_empty() || !follows {
                 self.inherit_slots();
                 self.first_id = id.value();
             }
             let index = self.index_of(id);
-            if index < self.slots.len() || self.inherited_index(id).is_some() {
-                continue;
-            }
             self.slots.resize_with(index + 1, Slot::default);
             self.slots[index].state = state;
             self.slots[index].sequence = sequence;

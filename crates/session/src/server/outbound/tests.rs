@@ -361,6 +361,44 @@ fn what_is_far_apart_is_restored_without_the_identifiers_between() {
 }
 
 #[test]
+fn what_is_in_flight_under_identifiers_that_do_not_ascend_is_restored_in_its_order() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    let publish = |value, payload: u8| {
+        Redelivery::Publish(id(value), delivery(Qos::AtLeastOnce, &[payload], None))
+    };
+    let twice = publish(9, 5);
+    outbound.restore([
+        publish(7, 0),
+        publish(10, 1),
+        publish(8, 2),
+        publish(9, 3),
+        publish(6, 4),
+        twice,
+    ]);
+    let expected = [
+        (7, vec![0]),
+        (10, vec![1]),
+        (8, vec![2]),
+        (9, vec![3]),
+        (6, vec![4]),
+    ];
+    assert_eq!(flying(&outbound), expected);
+    outbound.set_next_packet_id(id(11));
+    let now = Instant::from_millis(0);
+    for (value, payload) in expected {
+        assert_eq!(sent(outbound.pull(now, 9)), (value, true, payload));
+    }
+    let begun = outbound.begin(Qos::AtLeastOnce, 9, false, || {
+        delivery(Qos::AtLeastOnce, &[6], None)
+    });
+    assert_eq!(begun, Some(id(11)), "7 to 10 are in use");
+    for value in [10, 6, 7, 11, 9, 8] {
+        assert_eq!(outbound.handle_puback(id(value)), Acknowledged::Done);
+    }
+    assert!(outbound.is_empty());
+}
+
+#[test]
 fn identifiers_that_are_in_use_for_what_was_inherited_are_passed_over() {
     let mut outbound = Outbound::new(LIMITS, true);
     let publish = |value| Redelivery::Publish(id(value), delivery(Qos::AtLeastOnce, &[9], None));
