@@ -455,7 +455,7 @@ const fn interest_of(value: InterestValue) -> Interest {
 }
 
 /// The interest in all topics that do not start with `$`.
-fn everything() -> InterestKey {
+pub(super) fn everything() -> InterestKey {
     InterestKey {
         filter: TopicFilter::new("#").expect("a filter"),
         sharing: Sharing::Plain,

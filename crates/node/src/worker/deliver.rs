@@ -329,12 +329,7 @@ impl Context {
         delivery: &Delivery,
     ) {
         let message = &delivery.message;
-        let publish = Publish {
-            qos: message.qos(),
-            retain: message.retain(),
-            properties: message.properties(),
-            ..Publish::new(message.topic(), message.payload())
-        };
+        let publish = message.publish();
         let form = Form {
             qos: delivery.qos,
             retain: delivery.retain,

@@ -163,6 +163,18 @@ impl Message {
         }
     }
 
+    /// The PUBLISH of it, without a Message Expiry Interval.
+    #[must_use]
+    #[inline]
+    pub fn publish(&self) -> Publish<'_> {
+        Publish {
+            qos: self.qos(),
+            retain: self.retain(),
+            properties: self.properties(),
+            ..Publish::new(self.topic(), self.payload())
+        }
+    }
+
     /// The same with its publication: a backup of the session that receives it recognises it when it is sent again.
     #[must_use]
     pub fn with_publication(mut self, publication: Option<Publication>) -> Self {

@@ -270,14 +270,14 @@ fn replay_gives_each_client_the_sessions_of_its_line_and_keeps_filters_whole() {
 fn advise_refuses_what_it_cannot_know_by_its_name() {
     let file = Scratch::new("crossed-too", CROSSED);
     let bare = Scratch::new("no-nodes", FIGURE_9);
-    let stray = Scratch::new(
-        "stray-node",
+    let foreign = Scratch::new(
+        "foreign-node",
         "{\"cluster\":{\"nodes\":[\"a\"]}}\n{\"client\":\"c\",\"publish\":[\"t\"],\"nodes\":{\"t\":\"b\"}}\n",
     );
     let unknown = Scratch::new("unknown-key", "{\"cluster\":{\"node\":[\"a\"]}}\n");
     for (arguments, expected) in [
         (vec![bare.path()], "nodes: must be named"),
-        (vec![stray.path()], "nodes: must name a node"),
+        (vec![foreign.path()], "nodes: must name a node"),
         (vec![unknown.path()], "unknown field `node`"),
         (
             vec![file.path(), "--capacity", "0"],

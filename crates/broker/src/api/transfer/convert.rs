@@ -227,12 +227,7 @@ impl MessageLine {
         at: Instant,
     ) -> Self {
         let message = &delivery.message;
-        let publish = Publish {
-            qos: message.qos(),
-            retain: message.retain(),
-            properties: message.properties(),
-            ..Publish::new(message.topic(), message.payload())
-        };
+        let publish = message.publish();
         let left = message.expires_at().map(|expires| expires.since(at));
         Self {
             client_id,

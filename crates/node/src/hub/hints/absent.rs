@@ -10,10 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::Qos;
-use thicket_overlay::{NodeId, NodeSlot};
+use thicket_overlay::{InterestValue, NodeId, NodeSlot};
 use thicket_session::topic::{SubscriptionFilter, SubscriptionTree};
 
-use super::wire::Backups;
+use super::{
+    super::interests::{entry_of, everything},
+    wire::Backups,
+};
 use crate::messages::Interest;
 
 /// Filters with the interest in them.
@@ -75,7 +78,7 @@ impl Absent {
     /// The interests in the messages that are kept for it.
     pub fn kept(&self) -> Entries {
         match (self.is_expected, self.is_active) {
-            (true, _) => everything(),
+            (true, _) => in_everything(),
             (false, true) => self.entries.clone(),
             (false, false) => Entries::new(),
         }
@@ -104,15 +107,14 @@ impl Absent {
     }
 }
 
-/// All topics that do not start with `$`.
-fn everything() -> Entries {
-    let filter = SubscriptionFilter::parse("#").expect("a filter");
-    let interest = Interest {
+/// The interest of a node that is expected.
+fn in_everything() -> Entries {
+    let value = InterestValue {
         qos: Qos::ExactlyOnce,
         persistent: true,
         weight: 0,
     };
-    BTreeMap::from([(filter, interest)])
+    entry_of(&everything(), value).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -111,26 +111,23 @@ impl Hub {
         for slot in limbo {
             self.hints.limbo.push(slot, message.clone());
         }
-        self.hint(now, &targets, &message);
-        for node in expected {
-            let hint = self.hint_of(&message, Holder::Unsought);
-            self.add_hint(now, node, hint);
-        }
+        let hint = self.hint_of(&message);
+        self.add_hints(now, &targets, &hint);
+        self.add_hints(now, &expected, &hint.not_awaited(Holder::Speculative));
         match unheld {
             0 => forwarded,
             _ => Forwarded::Sent,
         }
     }
 
-    fn hint(&mut self, now: Now, targets: &[NodeId], message: &Abandoned) {
+    fn add_hints(&mut self, now: Now, targets: &[NodeId], hint: &Hint) {
         for target in targets {
-            let hint = self.hint_of(message, Holder::Wanted);
-            self.add_hint(now, *target, hint);
+            self.add_hint(now, *target, hint.clone());
         }
     }
 
     /// Without a serial, which each node's copy has of its own.
-    fn hint_of(&self, message: &Abandoned, holder: Holder) -> Hint {
+    fn hint_of(&self, message: &Abandoned) -> Hint {
         let expiry = Record::decode(&message.record).ok();
         let expiry = expiry.and_then(|(record, _)| record.expiry_left_ms);
         let origin = Origin {
@@ -145,19 +142,22 @@ impl Hub {
             record: Rc::from(&*message.record),
             since: message.at,
             expires_at: expiry.map(|ms| message.at + Duration::from_millis(ms)),
-            holder,
-            is_awaited: holder == Holder::Wanted,
+            holder: Holder::Wanted,
+            is_awaited: true,
         }
     }
 
     pub(super) fn add_hint(&mut self, now: Now, target: NodeId, mut hint: Hint) {
-        let is_sought = hint.holder != Holder::Unsought;
-        let maximum = self.cx.config.hint_bytes;
         let len = hint.record.len() as u64;
-        if !is_sought && !self.hints.has_capacity(target, len, maximum) {
-            return;
-        }
-        if !self.has_handoff_capacity(now, target, len) {
+        let is_speculative = hint.holder == Holder::Speculative;
+        if is_speculative {
+            if !self
+                .hints
+                .has_capacity(target, len, self.cx.config.hint_bytes)
+            {
+                return;
+            }
+        } else if !self.has_handoff_capacity(now, target, len) {
             self.hints.dropped += 1;
             return self.settle(&hint, self.cx.config.on_full == OnFull::Refuse);
         }
@@ -166,7 +166,7 @@ impl Hub {
         let queue = self.hints.queues.entry(target).or_default();
         let is_first = queue.is_empty();
         queue.push(hint);
-        if is_first && is_sought {
+        if is_first && !is_speculative {
             let fields = vec![("node", target.to_string())];
             let message = "messages are kept for the sessions of a node that is down";
             self.cx.event(EventLevel::Info, message, fields);
@@ -180,7 +180,7 @@ impl Hub {
         if !is_there {
             self.expire_hints(now);
             if let Some(queue) = self.hints.queues.get_mut(&target) {
-                queue.forget_unsought();
+                queue.forget_speculative();
             }
             is_there = self.hints.has_capacity(target, len, maximum);
         }
@@ -280,7 +280,8 @@ impl Hub {
                 };
                 let waiting = self.hints.waiting.entry(key).or_insert(new);
                 waiting.unheld += targets.len() as u32;
-                self.hint(now, &targets, &message);
+                let hint = self.hint_of(&message);
+                self.add_hints(now, &targets, &hint);
             }
             if is_counted {
                 self.settle_number(message.stream, message.number, false);

@@ -382,6 +382,7 @@ impl Hub {
             (*upto == u64::MAX && self.cx.members.has(*node)).then_some(*node)
         };
         let out: Vec<NodeId> = self.hints.outs.iter().filter_map(is_out).collect();
+        self.hints.expected_until = Some(now.instant + self.cx.config.overlay.timing.link_grace);
         for node in out {
             if let Some(slot) = self.cx.overlay.slot_of(node)
                 && !self.cx.up.contains_key(&slot)
@@ -389,8 +390,6 @@ impl Hub {
                 let new = || Absent::without_sessions(slot);
                 let absent = self.hints.absent.entry(node).or_insert_with(new);
                 absent.is_expected = true;
-                self.hints.expected_until =
-                    Some(now.instant + self.cx.config.overlay.timing.link_grace);
                 let changes = self.wanted.send_again(slot, &absent.kept());
                 self.send_places(&changes);
             }
@@ -414,7 +413,7 @@ impl Hub {
             absent.is_expected = false;
             changes.extend(self.wanted.send_again(absent.slot, &absent.kept()));
             if let Some(queue) = queues.get_mut(node) {
-                queue.forget_unsought();
+                queue.forget_speculative();
             }
         }
         self.review_absent_with(changes);
@@ -491,7 +490,7 @@ impl Hub {
             moved.extend(missed.map(|hint| (*node, hint.clone())));
         }
         for (node, hint) in moved {
-            self.keep_for(now, node, hint, Holder::Unsought);
+            self.add_hint(now, node, hint.not_awaited(Holder::Speculative));
         }
     }
 
@@ -510,18 +509,8 @@ impl Hub {
         missed.dedup_by_key(|hint| hint.name());
         missed.sort_by_key(|hint| hint.serial);
         for hint in missed {
-            self.keep_for(now, node, hint, Holder::Wanted);
+            self.add_hint(now, node, hint.not_awaited(Holder::Wanted));
         }
-    }
-
-    /// Keeps for a second node what was kept for another one. Its publisher does not wait for that.
-    fn keep_for(&mut self, now: Now, node: NodeId, hint: Hint, holder: Holder) {
-        let kept = Hint {
-            is_awaited: false,
-            holder,
-            ..hint
-        };
-        self.add_hint(now, node, kept);
     }
 
     fn open_hints(&mut self, node: NodeId) {

@@ -27,8 +27,8 @@ pub(super) enum Holder {
     Held(NodeId),
     /// There is no other node, or it is over the limit there.
     Alone,
-    /// On this node only: nobody knows whether the node that is down wants it.
-    Unsought,
+    /// On this node only: the node that is down may not want it.
+    Speculative,
 }
 
 /// A message for a node that is down.
@@ -52,6 +52,13 @@ impl Hint {
     /// What it counts towards the limits.
     pub fn cost(&self) -> u64 {
         self.record.len() as u64 + OVERHEAD
+    }
+
+    /// The same for a node for which no publisher waits.
+    pub const fn not_awaited(mut self, holder: Holder) -> Self {
+        self.holder = holder;
+        self.is_awaited = false;
+        self
     }
 
     /// The identity of the message.
@@ -283,10 +290,10 @@ impl HintQueue {
     }
 
     /// The node was expected and is not back.
-    pub fn forget_unsought(&mut self) {
+    pub fn forget_speculative(&mut self) {
         let bytes = &mut self.bytes;
         self.own.retain(|hint| {
-            let stays = hint.holder != Holder::Unsought;
+            let stays = hint.holder != Holder::Speculative;
             *bytes -= if stays { 0 } else { hint.cost() };
             stays
         });

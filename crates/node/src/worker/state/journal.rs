@@ -557,11 +557,6 @@ fn stored_message(
         id: message.id(),
         expires_at_ms: message.expires_at().map(|at| wall_ms(now, at)),
         publication: None,
-        publish: thicket_mqtt::Publish {
-            qos: message.qos(),
-            retain: message.retain(),
-            properties: message.properties(),
-            ..thicket_mqtt::Publish::new(message.topic(), message.payload())
-        },
+        publish: message.publish(),
     }
 }

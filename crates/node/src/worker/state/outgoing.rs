@@ -14,10 +14,9 @@ use super::seen::Named;
 /// A message that was published before, without the flag Retain.
 pub(in crate::worker) fn publish_again(message: &Message, now: Instant) -> Publish<'_> {
     Publish {
-        qos: message.qos(),
+        retain: false,
         message_expiry_interval: message.expiry_left(now),
-        properties: message.properties(),
-        ..Publish::new(message.topic(), message.payload())
+        ..message.publish()
     }
 }
 
