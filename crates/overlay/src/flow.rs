@@ -93,6 +93,13 @@ impl Flow {
         !self.parked.contains_key(&(stream, number))
     }
 
+    /// A message that was sent must be sent again, and there is no path for it now: it counts as not sent.
+    pub(crate) fn park(&mut self, stream: StreamId, number: u64, len: u32) {
+        if self.parked.insert((stream, number), len).is_none() {
+            self.under_way = self.under_way.saturating_sub(u64::from(len));
+        }
+    }
+
     /// A message was acknowledged.
     pub(crate) fn settle(&mut self, stream: StreamId, number: u64, len: u32) {
         if self.parked.is_empty() || self.parked.remove(&(stream, number)).is_none() {
@@ -179,6 +186,25 @@ mod tests {
             "acknowledged before it was sent: somebody had it"
         );
         assert!(flow.is_sent(STREAM, 2) && flow.is_sent(STREAM, 3));
+    }
+
+    #[test]
+    fn what_has_no_path_when_it_is_due_again_waits_for_one_and_occupies_no_window() {
+        let mut flow = Flow::default();
+        for number in [1, 2] {
+            assert!(flow.offer(at(0), STREAM, number, 40, 100, true));
+        }
+        for number in [1, 2] {
+            flow.park(STREAM, number, 40);
+            assert!(!flow.is_sent(STREAM, number));
+        }
+        flow.park(STREAM, 2, 40);
+        assert_eq!(flow.resend_at(Duration::from_secs(2)), None);
+        assert_eq!(flow.release(at(1), 100), Some((STREAM, 1)));
+        assert_eq!(flow.release(at(1), 100), Some((STREAM, 2)));
+        assert!(!flow.offer(at(1), STREAM, 3, 40, 100, true));
+        flow.settle(STREAM, 1, 40);
+        assert_eq!(flow.release(at(2), 100), Some((STREAM, 3)));
     }
 
     #[test]

@@ -415,7 +415,7 @@ impl Overlay {
         }
     }
 
-    /// Resends those unacknowledged messages; whether there are any.
+    /// Resends those unacknowledged messages, or parks them until there is a path to the node; whether there are any.
     fn send_again(
         &mut self,
         now: Instant,
@@ -431,11 +431,21 @@ impl Overlay {
             .pending()
             .filter(|(stream, number)| is_wanted(&peer.flow, *stream, *number))
             .collect();
-        peer.counters.resends += numbers.len() as u64;
         let has_some = !numbers.is_empty();
         for (stream, number) in numbers {
             let tree = self.tree_of(stream, number);
-            self.transmit(now, &tree, stream, number, &[node]);
+            let has_path = self.hop(&tree, node).is_some();
+            let sendable = self.store.sendable(stream, number);
+            let len = sendable.map_or(0, |sendable| sendable.first_len as u32);
+            let Some(peer) = self.peer_mut(slot) else {
+                break;
+            };
+            if has_path {
+                peer.counters.resends += 1;
+                self.transmit(now, &tree, stream, number, &[node]);
+            } else {
+                peer.flow.park(stream, number, len);
+            }
         }
         has_some
     }

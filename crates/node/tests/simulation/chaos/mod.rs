@@ -376,7 +376,7 @@ fn clients_that_move_while_nodes_stand_still_lose_nothing() {
             (RoutingMode::Mesh, &[9232]),
             (RoutingMode::Tree, &[474, 200_110]),
             (RoutingMode::Flood, &[11]),
-            (RoutingMode::Topic, &[45]),
+            (RoutingMode::Topic, &[45, 285]),
         ],
     );
 }
