@@ -178,6 +178,13 @@ class Rights(Files, RawCases, OneNode):
         self.assertEqual(ada.take_message().payload, b"yes")
         self.assertEqual(ada.publish("home/x", "no", qos=1), NOT_AUTHORIZED)
 
+    def test_a_reload_warns_of_a_file_without_users(self):
+        node = self.cluster.nodes[0]
+        before = node.log_size()
+        self.write("users", "")
+        self.reload()
+        wait_until(lambda: "the file lists no users" in node.log_from(before), "the warning")
+
     def test_a_reload_sends_away_who_is_not_a_user_any_more(self):
         root, ada, old = self.user("root"), self.user("ada"), self.user("ada", "old", version=4)
         self.write("users", self.lines["root"] + passwd("ada", "another"))

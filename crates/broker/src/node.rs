@@ -257,10 +257,7 @@ impl Node {
             workers = config.workers,
             "node started"
         );
-        for FileWarning { key, path, problem } in &config.file_warnings {
-            let file = path.display();
-            tracing::warn!(key, %file, "{problem}");
-        }
+        config.file_warnings.iter().for_each(FileWarning::log);
         Ok(node)
     }
 
@@ -292,6 +289,11 @@ impl Node {
                 let each: Vec<_> = faults.iter().map(ToString::to_string).collect();
                 each.join("; ")
             })?;
+            let of_listeners = listeners.iter().zip(&loaded.policy.listeners);
+            let of_listeners = of_listeners
+                .filter_map(|(own, read)| Some((own.users.as_deref()?, read.users.as_ref()?)));
+            let warnings = access.empty_lists(&loaded, of_listeners);
+            warnings.iter().for_each(FileWarning::log);
             desk.set_policy(loaded.policy);
             guard.set(loaded.http_users);
             Ok(())

@@ -10,6 +10,7 @@ use thicket_transport::tls::ServerTls;
 
 use super::choices::{AlgorithmChoice, OnFailure};
 use super::faults::Faults;
+use super::file_warnings::FileWarning;
 use super::values::invalid;
 use super::{ConfigError, ConfigErrors, Listen, Settings, Users};
 
@@ -143,16 +144,36 @@ impl Access {
             && !listen.certificate_users
     }
 
-    /// Whether there is a file of users, but no user in it.
-    pub(super) fn has_empty_users(&self) -> bool {
-        let users = self.loaded.policy.users.as_ref();
-        users.is_some_and(thicket_access::Users::is_empty)
-    }
-
-    /// Whether the HTTP API has users, but nobody in their files.
-    pub(super) fn has_empty_api_users(&self) -> bool {
-        let users = self.loaded.http_users.as_ref();
-        users.is_some_and(ApiUsers::is_empty)
+    /// The lists of users that have none. They are valid: an operator may take the last user away, and a reload must not fail for that. `listeners`:
+    /// the files of listeners, and what was in them.
+    pub(crate) fn empty_lists<'a>(
+        &'a self,
+        loaded: &Loaded,
+        listeners: impl Iterator<Item = (&'a Path, &'a thicket_access::Users)>,
+    ) -> Vec<FileWarning> {
+        let mut found = Vec::new();
+        let nobody = "the file lists no users";
+        let users = loaded.policy.users.as_ref();
+        if let Some(path) = &self.sources.users
+            && users.is_some_and(thicket_access::Users::is_empty)
+        {
+            found.push(FileWarning::new(("users", path), nobody));
+        }
+        for (path, _) in listeners.filter(|(_, users)| users.is_empty()) {
+            found.push(FileWarning::new(("listener.users", path), nobody));
+        }
+        if loaded.http_users.as_ref().is_some_and(ApiUsers::is_empty) {
+            let files = [
+                ("http_users", &self.sources.http_users),
+                ("http_tokens", &self.sources.http_tokens),
+            ];
+            let given = files
+                .into_iter()
+                .filter_map(|(key, path)| Some((key, path.as_deref()?)));
+            let problem = "the file lists nobody: the HTTP API refuses all requests";
+            found.extend(given.map(|file| FileWarning::new(file, problem)));
+        }
+        found
     }
 
     /// Whether tokens whose keys a provider has are the only way to log in, at all listeners.

@@ -21,7 +21,13 @@ pub struct FileWarning {
 }
 
 impl FileWarning {
-    fn new((key, path): (&'static str, &Path), problem: &'static str) -> Self {
+    /// Warns of it in the log.
+    pub(crate) fn log(&self) {
+        let file = self.path.display();
+        tracing::warn!(key = self.key, %file, "{}", self.problem);
+    }
+
+    pub(super) fn new((key, path): (&'static str, &Path), problem: &'static str) -> Self {
         Self {
             key,
             path: path.to_owned(),
@@ -37,7 +43,9 @@ pub(super) fn file_warnings(
     listeners: &[Listen],
 ) -> Vec<FileWarning> {
     let mut found = exposed(settings);
-    found.extend(without_users(settings, access, listeners));
+    let of_listeners = listeners.iter().filter_map(|listen| listen.users.as_ref());
+    let of_listeners = of_listeners.map(|read| (&*read.path, &read.users));
+    found.extend(access.empty_lists(&access.loaded, of_listeners));
     found
 }
 
@@ -48,31 +56,6 @@ fn exposed(settings: &Settings) -> Vec<FileWarning> {
         .map(|file| FileWarning::new(file, problem))
         .collect();
     found.dedup();
-    found
-}
-
-/// Lists of users that have none. They are valid: an operator may take the last user away, and a reload must not keep it for that.
-fn without_users(settings: &Settings, access: &Access, listeners: &[Listen]) -> Vec<FileWarning> {
-    let mut found = Vec::new();
-    let nobody = "the file lists no users";
-    if let (Some(path), true) = (&settings.users, access.has_empty_users()) {
-        found.push(FileWarning::new(("users", path), nobody));
-    }
-    let of_listeners = listeners.iter().filter_map(|listen| listen.users.as_ref());
-    for read in of_listeners.filter(|read| read.users.is_empty()) {
-        found.push(FileWarning::new(("listener.users", &read.path), nobody));
-    }
-    if access.has_empty_api_users() {
-        let files = [
-            ("http_users", &settings.http_users),
-            ("http_tokens", &settings.http_tokens),
-        ];
-        let given = files
-            .into_iter()
-            .filter_map(|(key, path)| Some((key, path.as_deref()?)));
-        let problem = "the file lists nobody: the HTTP API refuses all requests";
-        found.extend(given.map(|file| FileWarning::new(file, problem)));
-    }
     found
 }
 

@@ -11,6 +11,9 @@ use crate::link::{Link, LinkState};
 use crate::message::Message;
 use crate::peer::PeerState;
 
+/// The reason for which a node is down that was shut down, as nothing is wrong then.
+const LEFT: &str = "left";
+
 impl Overlay {
     /// The shell reports that a link is closed.
     pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
@@ -103,7 +106,7 @@ impl Overlay {
     /// The other node shuts down.
     pub(super) fn on_leaving(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         self.close_link(now, id);
-        self.mark_down(slot, "left");
+        self.mark_down(slot, LEFT);
     }
 
     /// Marks the node as down: nothing waits for it any longer.
@@ -145,7 +148,12 @@ impl Overlay {
             persistent,
             abandoned,
         });
-        self.event(EventLevel::Warn, "node is down", fields);
+        let level = if reason == LEFT {
+            EventLevel::Info
+        } else {
+            EventLevel::Warn
+        };
+        self.event(level, "node is down", fields);
     }
 
     /// Sends every node a message that this one shuts down, so that they mark it down at once; then poll outputs as usual.
