@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 pub struct AuditEntry {
     /// Counts the changes since the start of the node, from 1.
     pub number: u64,
-    /// Unix time in milliseconds.
+    /// When it was asked for first, Unix time in milliseconds.
     pub time_ms: u64,
     /// The user of the API who asked, or the name of the token; none: the API has no users.
     #[schema(required)]
@@ -24,9 +24,9 @@ pub struct AuditEntry {
     #[serde(default)]
     #[schema(required)]
     pub relayed_by: Option<String>,
-    /// Of the request: `POST`, `DELETE`.
+    /// Method of the request: `POST` or `DELETE`.
     pub method: String,
-    /// Of the request.
+    /// Path of the request.
     pub path: String,
     /// The node that the request names (`?node=`), if it names one.
     #[serde(default)]

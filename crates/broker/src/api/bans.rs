@@ -20,14 +20,14 @@ pub struct BanEntry {
     /// Clients from this address.
     #[schema(value_type = Option<String>, required)]
     pub address: Option<IpAddr>,
-    /// Why, for operators.
+    /// Why they are banned: for operators, clients are not told.
     pub reason: String,
     /// The user of the API who banned it; none: the API has no users.
     #[schema(required)]
     pub by: Option<String>,
-    /// Since when, milliseconds since 1970.
+    /// Since when, Unix time in milliseconds.
     pub since_ms: u64,
-    /// Until when; none: until it is lifted.
+    /// Until when, Unix time in milliseconds; none: until the ban is lifted.
     #[schema(required)]
     pub until_ms: Option<u64>,
 }
@@ -46,10 +46,10 @@ pub struct BanRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// Why, for operators.
+    /// Why they are banned: for operators, clients are not told.
     #[serde(default)]
     pub reason: String,
-    /// For so long; none: until it is lifted.
+    /// How long the ban lasts, in seconds; none: until it is lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4_294_967_295_u32)]
     pub seconds: Option<u64>,

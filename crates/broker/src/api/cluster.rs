@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 /// Sessions of the cluster: `GET /v1/clients`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientPage {
-    /// Those that are wanted, in the order that is wanted.
+    /// The sessions that match, in the order that was asked for.
     pub clients: Vec<ClientEntry>,
     /// For `?after=` of the next page; none: this is the last, or the order has no pages.
     #[schema(required)]
@@ -21,9 +21,9 @@ pub struct ClientPage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Client)]
 pub struct ClientEntry {
-    /// Name of the node it is on.
+    /// Name of the node that the session is on.
     pub node: String,
-    /// Identity of that node.
+    /// Identity of the node that the session is on.
     pub node_id: String,
     /// As `/v1/sessions` of that node.
     #[serde(flatten)]
@@ -40,14 +40,14 @@ pub struct ClientEntry {
     /// started, or before it had the session, has waited longer.
     #[schema(required)]
     pub oldest_queued_ms: Option<u64>,
-    /// From the client and to it: a mean of half a minute and more.
+    /// Messages a second from the client and to it: a mean of half a minute and more.
     pub messages_per_s: f64,
 }
 
 /// Subscriptions of the cluster: `GET /v1/subscribers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SubscriberPage {
-    /// By session, filters ascending.
+    /// The subscriptions that match, by session, with filters ascending.
     pub subscribers: Vec<SubscriberEntry>,
     /// For `?after=` of the next page; none: this is the last.
     #[schema(required)]
@@ -62,7 +62,7 @@ pub struct SubscriberPage {
 pub struct SubscriberEntry {
     /// Name of the node that its session is on.
     pub node: String,
-    /// Identity of that node.
+    /// Identity of the node that its session is on.
     pub node_id: String,
     /// The name under which the cluster knows the session.
     pub session_name: String,
@@ -75,10 +75,10 @@ pub struct SubscriberEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Unanswered)]
 pub struct UnansweredEntry {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Its identity.
+    /// Identity of the node.
     pub id: String,
-    /// Why, in words.
+    /// Why it did not answer, in words.
     pub why: String,
 }

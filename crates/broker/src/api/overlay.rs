@@ -9,49 +9,54 @@ use utoipa::ToSchema;
 /// `GET /v1/overlay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Overlay)]
-#[allow(missing_docs)]
 pub struct OverlayEntry {
     /// The node that answers.
     pub node: String,
-    /// `discovery`, `creation` or `runtime`.
+    /// The phase of the overlay at this node: `discovery`, `creation` or `runtime`.
     pub state: String,
-    /// `mesh`, `topic`, `tree` or `flood`.
+    /// The routing mode of this node: `mesh`, `topic`, `tree` or `flood`.
     pub routing: String,
-    /// `capacity`, `balance` or `delay`.
+    /// How roots of trees are elected: by `capacity`, `balance` or `delay`.
     pub root_policy: String,
+    /// All nodes that this one can reach, itself included.
     pub nodes: Vec<OverlayNodeEntry>,
-    /// Those both ends list.
+    /// The links between them, of which both ends tell.
     pub links: Vec<OverlayLinkEntry>,
     /// The tree of all nodes (ORT).
     pub tree: TreeEntry,
-    /// Trees of topics that this node names.
+    /// The topic trees that this node has named, without the tree of all nodes.
     pub topic_trees: Vec<TreeEntry>,
-    /// Trees of topics known here, those relayed on included.
+    /// How many topic trees this node knows, including those over which it only relays.
     pub topic_tree_count: usize,
-    /// What they take here, about.
+    /// Bytes of memory that they take at this node, about.
     pub topic_tree_bytes: usize,
-    /// Topics advertised by other nodes (SRT).
+    /// How many topics other nodes have advertised (SRT).
     pub advertised_topics: usize,
+    /// What has happened since this node started.
     pub counters: OverlayCountersEntry,
-    /// What the links of this node carried.
+    /// What the links of this node have carried, by the node at the other end.
     pub traffic: Vec<LinkTrafficEntry>,
 }
 
 /// A node of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverlayNode)]
-#[allow(missing_docs)]
 pub struct OverlayNodeEntry {
+    /// The name that it is configured with.
     pub name: String,
-    /// Hexadecimal.
+    /// Its identity, hexadecimal.
     pub id: String,
+    /// HOST:PORT where other nodes dial it.
     pub address: String,
-    /// Alpha times free CPU plus beta times free memory, in percent.
+    /// Its capability: alpha times free CPU plus beta times free memory, in percent.
     pub capability: u64,
-    /// Trees of topics it is the root of.
+    /// How many topic trees it is the root of.
     pub roots: u64,
+    /// How many clients are connected to it.
     pub clients: u64,
+    /// Messages a second that its clients publish.
     pub rate_msgs_per_s: u64,
+    /// Its routing mode; none: it has not told.
     #[schema(required)]
     pub routing: Option<String>,
     /// The next node towards it, if it has no link with the one that answers.
@@ -62,116 +67,139 @@ pub struct OverlayNodeEntry {
 /// A link of the view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverlayLink)]
-#[allow(missing_docs)]
 pub struct OverlayLinkEntry {
+    /// Both ends.
     pub nodes: [String; 2],
-    /// As published: in steps, 0 below one millisecond and until it is measured.
+    /// Round trip in milliseconds, as the nodes publish it: in steps; 0 below one millisecond, and until it is measured.
     pub rtt_ms: f64,
 }
 
 /// A tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Tree)]
-#[allow(missing_docs)]
 pub struct TreeEntry {
+    /// Its root.
     pub root: String,
+    /// All nodes in it.
     pub nodes: Vec<String>,
-    /// The node nearer to the root first.
+    /// Its links; of each, the node nearer to the root first.
     pub edges: Vec<[String; 2]>,
-    /// Topics whose last publication from the node that answers went over it.
+    /// How many topics there are whose last publication from the node that answers went over it.
     pub topics: usize,
 }
 
-/// What happened since the start.
+/// What has happened in the overlay since the node started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverlayCounters)]
-#[allow(missing_docs)]
 pub struct OverlayCountersEntry {
+    /// How often another root of the tree of all nodes was elected.
     pub elections: u64,
+    /// Milliseconds from the start of the node to the first tree of all reachable nodes on which they agreed; 0 before that.
     pub convergence_ms: u64,
+    /// How many nodes were lost and repaired: trees were computed without them.
     pub repairs: u64,
+    /// Milliseconds that the last repair took.
     pub last_repair_ms: u64,
-    /// All repairs together.
+    /// Milliseconds that all repairs took together.
     pub repair_ms: u64,
+    /// How many sets of nodes got no tree of their own, because the number of trees is at its limit: the tree of all nodes is used.
     pub refused_trees: u64,
     /// How many hellos were answered within 1, 3, 10, 30, 100, 300, 1000 and 10,000 ms, each beyond the one before.
     pub round_trips: [u64; 8],
-    /// All that were answered.
+    /// How many hellos were answered.
     pub round_trip_count: u64,
-    /// How long they took together.
+    /// Microseconds that their round trips took together.
     pub round_trip_us: u64,
+    /// How many handshakes were refused: of strangers, other clusters or versions, without proof, or with an identity that is in use.
     pub refused_links: u64,
-    /// Records of nodes that were known, or older.
+    /// How many records of nodes came that were known already, or older.
     pub repeated_records: u64,
-    /// Records of the node that answers which it did not write.
+    /// How many records came that name the node that answers, and were not written by it.
     pub altered_records: u64,
+    /// Messages of other nodes that this one relayed over trees.
     pub relayed_messages: u64,
+    /// Their bytes.
     pub relayed_bytes: u64,
+    /// Messages of QoS 0 of other nodes that were not relayed, because the next link was over its limit.
     pub relay_drops: u64,
+    /// Messages that were not relayed because this node knew no path, or should not have received them; their origin sends them again.
     pub relay_misses: u64,
+    /// How many tunnels were opened to nodes without a link.
     pub tunnels: u64,
 }
 
 /// What the links with one node carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = LinkTraffic)]
-#[allow(missing_docs)]
 pub struct LinkTrafficEntry {
+    /// The node at the other end.
     pub node: String,
+    /// Publications sent to it.
     pub data_out_messages: u64,
+    /// The PUBLISH packets that they were sent in.
     pub data_out_batches: u64,
+    /// Bytes of these packets.
     pub data_out_bytes: u64,
+    /// Publications received from it.
     pub data_in_messages: u64,
+    /// Bytes of the packets that they were received in.
     pub data_in_bytes: u64,
+    /// Bytes sent to it that are not publications.
     pub control_out_bytes: u64,
+    /// Bytes received from it that are not publications.
     pub control_in_bytes: u64,
+    /// Publications sent to it again.
     pub resent_messages: u64,
+    /// Publications received from it that had been received before; they were discarded.
     pub duplicate_messages: u64,
-    /// Links ended because the node broke a rule.
+    /// How many links were ended because the node broke a rule of the protocol.
     pub refused: u64,
 }
 
 /// `GET /v1/explain?topic=T`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Explanation)]
-#[allow(missing_docs)]
 pub struct ExplanationEntry {
+    /// The topic that was asked for.
     pub topic: String,
     /// The node that answers.
     pub node: String,
+    /// The routing mode of this node: `mesh`, `topic`, `tree` or `flood`.
     pub routing: String,
-    /// Nodes with a matching interest.
+    /// Nodes with a filter that matches.
     pub interested: Vec<String>,
-    /// What makes them so.
+    /// The filters that match.
     pub interests: Vec<InterestEntry>,
-    /// One for each node a publication may come from.
+    /// The paths of a publication, by the node where it is published.
     pub routes: Vec<RouteEntry>,
-    /// Neighbours this node sends publications on the topic to.
+    /// Neighbours to which this node sends publications on the topic (PRT).
     pub prt: Vec<String>,
-    /// Nodes that advertised the topic, and the neighbour towards each.
+    /// Nodes that have advertised the topic, and the neighbour towards each (SRT).
     pub srt: Vec<[String; 2]>,
 }
 
 /// A filter that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Interest)]
-#[allow(missing_docs)]
 pub struct InterestEntry {
+    /// The node that has subscribers with it.
     pub node: String,
+    /// The topic filter.
     pub filter: String,
 }
 
-/// The ways from one node.
+/// The paths from one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Route)]
-#[allow(missing_docs)]
 pub struct RouteEntry {
+    /// The node where a publication is published.
     pub from: String,
-    /// None: straight.
+    /// The root of the tree that is used; none: no tree is, messages go over the links with the destinations.
     #[schema(required)]
     pub root: Option<String>,
-    /// To each interested node, both ends included.
+    /// The nodes on the path to each interested node, both ends included.
     pub paths: Vec<Vec<String>>,
+    /// Why this tree is used, in words.
     pub why: String,
 }
 

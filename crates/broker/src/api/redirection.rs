@@ -10,7 +10,7 @@ pub use thicket_node::{BalanceEntry, ClientMove, MoveEntry, RebalancePlan, Rebal
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
-    /// Plan, without moves.
+    /// Make the plan, but move nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -19,25 +19,25 @@ pub struct RebalanceRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = NodeState)]
 pub struct NodeStateEntry {
-    /// Where clients reach it.
+    /// The addresses where clients reach it, one for each listener.
     pub addresses: Vec<ClientAddressEntry>,
     /// HOST:PORT of its HTTP API.
     #[schema(required)]
     pub http_address: Option<String>,
-    /// CPU of the process, a mean of 5 s, of what it may use: 1 is all of it.
+    /// CPU that the process uses, as a part of what it may use: 1 is all of it. A mean of 5 s; none: not measured yet.
     #[schema(required)]
     pub cpu_ratio: Option<f64>,
-    /// Memory of the process.
+    /// Resident bytes of the process; none: not measured.
     #[schema(required)]
     pub memory_bytes: Option<u64>,
-    /// Above this it accepts no new sessions.
+    /// With more bytes than this it accepts no new sessions; none: no limit.
     #[schema(required)]
     pub memory_limit_bytes: Option<u64>,
-    /// Clients connected.
+    /// How many clients are connected.
     pub connections: u64,
-    /// Between clients and the node.
+    /// What clients and the node send each other.
     pub external: RatesEntry,
-    /// Between other nodes and the node.
+    /// What other nodes and the node send each other.
     pub internal: RatesEntry,
     /// It is being drained, and accepts no clients.
     pub draining: bool,
@@ -49,22 +49,25 @@ pub struct NodeStateEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ClientAddress)]
 pub struct ClientAddressEntry {
-    /// `tcp`, `tls`, `ws` or `wss`.
+    /// How clients connect there: `tcp`, `tls`, `ws` or `wss`.
     pub transport: String,
-    /// Put before every topic of its clients; empty: none.
+    /// What the listener puts before every topic of its clients; empty: nothing.
     pub topic_prefix: String,
-    /// HOST:PORT.
+    /// HOST:PORT that clients connect to.
     pub address: String,
 }
 
 /// Messages and bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = Rates)]
-#[allow(missing_docs)]
 pub struct RatesEntry {
+    /// Messages that the node receives in a second.
     pub in_messages_per_s: u64,
+    /// Their bytes.
     pub in_bytes_per_s: u64,
+    /// Messages that the node sends in a second.
     pub out_messages_per_s: u64,
+    /// Their bytes.
     pub out_bytes_per_s: u64,
 }
 
@@ -108,9 +111,9 @@ pub(super) fn state_entry(state: Option<NodeState>) -> Option<NodeStateEntry> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ClientExplanation)]
 pub struct ClientExplanationEntry {
-    /// Whose.
+    /// The client that was asked for.
     pub client_id: String,
-    /// Its session is on the node that answers.
+    /// Whether its session is on the node that answers.
     pub is_here: bool,
     /// The client that was placed, of which this is a session; none: it was not placed.
     #[serde(default)]
@@ -127,7 +130,7 @@ pub struct ClientExplanationEntry {
     #[serde(default)]
     #[schema(required)]
     pub learned: Option<LearnedEntry>,
-    /// What redirection goes by; none: clients are served where they come.
+    /// What redirection goes by (`redirect`); none: clients are served where they come.
     #[schema(required)]
     pub policy: Option<String>,
     /// What the node that answers last decided about it; none: nothing.
@@ -136,7 +139,7 @@ pub struct ClientExplanationEntry {
     /// When it was last sent from one node to another, by whichever, and what it did; none: not within the last hour.
     #[schema(required)]
     pub moved: Option<ClientMove>,
-    /// Nodes that take clients, that with least to do first.
+    /// The nodes that accept clients, the one with the least load first.
     pub nodes: Vec<RankedNodeEntry>,
 }
 
@@ -146,9 +149,9 @@ pub struct ClientExplanationEntry {
 pub struct LearnedEntry {
     /// The identity of the node where it is, or where it should come back.
     pub node: String,
-    /// Topics that it publishes to.
+    /// Topics that the client publishes to.
     pub publish: Vec<String>,
-    /// Topics that it receives.
+    /// Topics of the messages that the client receives.
     pub subscribe: Vec<String>,
     /// CONNECTs that were refused since it was served last.
     pub refused: u8,
@@ -158,9 +161,9 @@ pub struct LearnedEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = PlacedAt)]
 pub struct PlacedAtEntry {
-    /// What the session connects as.
+    /// The client identifier of the session.
     pub client_id: String,
-    /// The identity of the node.
+    /// The identity of the node where it should be.
     pub node: String,
 }
 
@@ -168,22 +171,22 @@ pub struct PlacedAtEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Decision)]
 pub struct DecisionEntry {
-    /// Unix time in milliseconds.
+    /// When it was made, Unix time in milliseconds.
     pub at_ms: u64,
-    /// It was sent to another node, or refused so that it comes there; else it was served.
+    /// Whether it was sent to another node, or refused so that it comes there; otherwise it was served.
     pub redirected: bool,
     /// Why: `load`, `topics`, `drained`, `moved`, `rebalanced`; `refused`; or `balanced`, `placed`, `came_redirected`, `does_not_follow`, `version`, `refused_enough`, `no_address`, `budget`, `unsure`.
     pub reason: String,
-    /// The identity of the node it was sent to.
+    /// The identity of the node that it was sent to; none: it was served, or refused.
     #[schema(required)]
     pub to: Option<String>,
 }
 
-/// How much a node has to do.
+/// A node that accepts clients, and how suitable it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = RankedNode)]
 pub struct RankedNodeEntry {
-    /// Its identity.
+    /// The identity of the node.
     pub id: String,
     /// Its load as a multiple of the mean.
     pub score: f64,
@@ -195,7 +198,7 @@ pub struct RankedNodeEntry {
     #[serde(default)]
     #[schema(required)]
     pub round_trip_ms: Option<f64>,
-    /// Of a GB (10^9 bytes) from the node that answers to this one; 0: none.
+    /// The price of a GB (10^9 bytes) from the node that answers to this one; 0: it costs nothing.
     #[serde(default)]
     pub price_per_gb: f64,
     /// What a message from the node that answers to this one counts as, in messages between nodes of one site; 0: it is that node.
