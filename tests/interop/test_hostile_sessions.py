@@ -239,6 +239,54 @@ class Bounds(RawCases, OneNode):
         self.assertEqual(stranger("second", 2600, **kept)[1], 0)
 
 
+class BoundsOfUsers(Owners, RawCases, OneNode):
+    """One thread, so that its bounds are those of the node."""
+
+    scope = ("--workers", "1", "--user-sessions", "3", "--sessions", "5")
+
+    def test_a_user_has_so_many_sessions_and_the_node_has_so_many(self):
+        def stays(user, number, **options):
+            options = {"clean_start": False, "props": KEPT} | options
+            with RawClient(self.here) as client:
+                came = client.try_connect(self.client_id(f"{user}-{number}"), user=user, password=user, **options)
+                return came.reason_code
+
+        self.assertEqual([stays("ada", number) for number in range(5)], [0] * 3 + [QUOTA_EXCEEDED] * 2)
+        self.assertEqual(stays("ada", 1), 0, "one that returns")
+        self.assertEqual(stays("ada", 6, clean_start=True, props=()), 0, "one that leaves nothing behind")
+        self.assertEqual([stays("eve", number) for number in range(3)], [0] * 2 + [QUOTA_EXCEEDED], "five in all")
+        self.assertEqual(delete(self.cluster.nodes[0], self.client_id("ada-2")), 200)
+        self.assertEqual(stays("eve", 2), 0, "in the place of one that was ended")
+        self.assertEqual(stays("ada", 2), QUOTA_EXCEEDED)
+
+
+class QueuesOfOne(RawCases, OneNode):
+    """By default one user alone does not make memory short."""
+
+    limit = 160_000_000
+    arguments = ("--memory-bytes", str(limit))
+
+    def test_who_fills_the_queues_of_own_sessions_keeps_nobody_out(self):
+        node = self.cluster.nodes[0]
+        topics = [self.topic(f"hoard/{number}") for number in range(7)]
+        for number, topic in enumerate(topics):
+            with RawClient(self.here) as client:
+                client.connect(self.client_id(f"hoard-{number}"), clean_start=False, props=KEPT)
+                client.subscribe((topic, 1))
+        hoarder = self.raw(self.here)
+        body, sent = "x" * 60_000, 0
+        while sent < 1.2 * self.limit:
+            for topic in topics:
+                hoarder.publish(topic, body, qos=1)
+                sent += len(body)
+        hoarder.close()
+        metrics = node.ask("/metrics")
+        self.assertIn(b"thicket_memory_is_short 0", metrics)
+        self.assertNotIn(b"thicket_queue_dropped_messages_total 0\n", metrics)
+        with RawClient(self.here) as client:
+            self.assertEqual(client.try_connect(self.client_id("new"), clean_start=False, props=KEPT).reason_code, 0)
+
+
 class ShortOfMemory(RawCases, OneNode):
     """As it was without the bounds that would have kept it from happening."""
 

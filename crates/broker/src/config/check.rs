@@ -57,7 +57,8 @@ fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors>
 }
 
 fn config(settings: &Settings, faults: &mut Faults) -> Config {
-    let limits = limits(settings, faults);
+    let workers = faults.or_default(workers(settings.workers));
+    let limits = limits(settings, workers, faults);
     let link_tls = link_tls(settings, faults);
     let listeners = listener::check(
         settings,
@@ -127,7 +128,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         dns,
         discovery_grace: faults.or_default(discovery_grace(settings.discovery_grace_ms, is_alone)),
         routing: super::routing::check(settings, faults),
-        workers: faults.or_default(workers(settings.workers)),
+        workers,
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),
         backups: faults.or_default(backups(settings.backups)),
@@ -513,8 +514,22 @@ fn workers(given: Option<u32>) -> Result<u8, ConfigError> {
     Ok(u8::try_from(count).expect("at most 128"))
 }
 
-fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
+/// What all threads together may keep for one user by default, as a part of `memory_bytes`, so that no user alone takes what new clients need.
+const USER_QUEUES: u64 = 4;
+/// The same for subscriptions.
+const USER_SUBSCRIPTIONS: u64 = 8;
+
+/// The default of a bound for each thread: `most`, or less if that would be more than one part in `parts` of the memory limit in all threads.
+fn share_of_memory(settings: &Settings, workers: u8, most: u64, parts: u64) -> u64 {
+    let limit = crate::memory::limit_bytes(settings.memory_bytes);
+    limit.map_or(most, |limit| {
+        most.min(limit / parts / u64::from(workers.max(1)))
+    })
+}
+
+fn limits(settings: &Settings, workers: u8, faults: &mut Faults) -> Limits {
     let default = Limits::default();
+    let share = |most, parts| share_of_memory(settings, workers, most, parts);
     // The lower bound admits the smallest CONNECT with a client id of 23 bytes; the upper is the largest packet (5.0 section 2.1.4).
     let packet = faults.in_range(
         "maximum_packet_size",
@@ -572,10 +587,10 @@ fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
             .unwrap_or(default.address_sessions),
         user_subscription_bytes: settings
             .user_subscription_bytes
-            .unwrap_or(default.user_subscription_bytes),
+            .unwrap_or_else(|| share(default.user_subscription_bytes, USER_SUBSCRIPTIONS)),
         user_queue_bytes: settings
             .user_queue_bytes
-            .unwrap_or(default.user_queue_bytes),
+            .unwrap_or_else(|| share(default.user_queue_bytes, USER_QUEUES)),
         topic_levels: faults.in_range(
             "topic_levels",
             settings.topic_levels,

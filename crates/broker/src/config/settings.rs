@@ -399,12 +399,12 @@ pub struct Settings {
     #[arg(help_heading = "Limits", value_parser = units::bytes::<u32>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub client_bytes_per_s: Option<u32>,
-    /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no limit [default: 128MiB]
+    /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no limit [default: 128MiB, at most an eighth of memory_bytes in all threads]
     #[arg(long, env = "THICKET_USER_SUBSCRIPTION_BYTES", value_name = "SIZE")]
     #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_subscription_bytes: Option<u64>,
-    /// Bytes queued for the sessions of one user, or of clients without one from one address, in a thread; 0: no limit [default: 512MiB]
+    /// Bytes queued for the sessions of one user, or of clients without one from one address, in a thread; 0: no limit [default: 512MiB, at most a quarter of memory_bytes in all threads]
     #[arg(long, env = "THICKET_USER_QUEUE_BYTES", value_name = "SIZE")]
     #[arg(help_heading = "Limits", value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]

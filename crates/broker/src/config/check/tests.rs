@@ -261,6 +261,26 @@ fn the_refusal_of_an_open_listener_says_what_to_add() {
 }
 
 #[test]
+fn one_user_may_keep_a_part_of_memory_unless_configured_otherwise() {
+    let bounds = |memory_bytes, user_queue_bytes| {
+        let settings = Settings {
+            workers: Some(2),
+            memory_bytes: Some(memory_bytes),
+            user_queue_bytes,
+            ..Settings::default()
+        };
+        let limits = settings.check().expect("a valid configuration").limits;
+        (limits.user_queue_bytes, limits.user_subscription_bytes)
+    };
+    let most = Limits::default();
+    let most = (most.user_queue_bytes, most.user_subscription_bytes);
+    assert_eq!(bounds(0, None), most, "no limit of memory");
+    assert_eq!(bounds(1 << 40, None), most);
+    assert_eq!(bounds(320_000_000, None), (40_000_000, 20_000_000));
+    assert_eq!(bounds(320_000_000, Some(0)), (0, 20_000_000));
+}
+
+#[test]
 fn a_session_has_one_copy_or_as_many_as_are_asked_for() {
     for (asked, expected) in [(None, 1), (Some(0), 0), (Some(2), 2), (Some(3), 3)] {
         let settings = Settings {
