@@ -97,10 +97,13 @@ pub(super) struct Wanted {
     turn: usize,
     /// Steps taken in the tree in this round.
     steps: u64,
+    /// All workers: the route of a topic for which this round has no time.
+    everywhere: Rc<WorkerRoute>,
 }
 
 impl Wanted {
     pub fn new(workers: u8, seed: u64) -> Self {
+        let all = (0..workers).map(WorkerId).collect();
         let workers = usize::from(workers);
         Self {
             tree: SubscriptionTree::new(seed ^ 3),
@@ -113,6 +116,11 @@ impl Wanted {
             version: 0,
             turn: 0,
             steps: 0,
+            everywhere: Rc::new(WorkerRoute {
+                plain: all,
+                groups: Vec::new(),
+                found: Cell::new(0),
+            }),
         }
     }
 
@@ -181,16 +189,25 @@ impl Wanted {
         .with_bytes(self.cache.bytes())
     }
 
-    /// The workers with subscriptions that match `topic`.
+    /// The workers with subscriptions that match `topic`; all workers, and no shared subscription, if it is not known and this round has searched
+    /// enough. Workers match what they are given themselves, within what their rounds may do, and pass on what members elsewhere are to have: one
+    /// batch of another node has thousands of messages, and filters of one client can make each of them a millisecond's work.
     pub fn route(&mut self, topic: &str) -> Rc<WorkerRoute> {
         let generation = self.tree.generation();
         if let Some(route) = self.cache.get(topic, generation) {
             return Rc::clone(route);
         }
+        if self.has_looked_enough() {
+            thicket_session::reach!("hub: a message goes to all workers, unmatched");
+            return Rc::clone(&self.everywhere);
+        }
+        let all = self.everywhere.plain.len();
         let mut plain = BTreeSet::new();
         let mut groups = Vec::new();
         self.steps += self.tree.for_each_match(topic, |workers| {
-            plain.extend(workers.plain.keys().copied());
+            if plain.len() < all {
+                plain.extend(workers.plain.keys().copied());
+            }
             let each = workers.groups.values();
             groups.extend(each.map(|group| (Arc::clone(&group.key), Rc::clone(&group.list))));
         });

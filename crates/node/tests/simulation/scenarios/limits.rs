@@ -500,12 +500,7 @@ fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
     world.start(node);
     world.run_for(1_000);
     let dear = world.plain("dear");
-    // Every word of ten letters of `a` and `+`.
-    for word in 0..1024 {
-        let levels: Vec<&str> = (0..10)
-            .map(|level| if word >> level & 1 == 0 { "a" } else { "+" })
-            .collect();
-        let filter = levels.join("/");
+    for filter in overlapping(10) {
         let subscribe = Subscribe::new(id(1), &filter, qos(0));
         world.send(dear, &Packet::Subscribe(subscribe));
     }
@@ -532,6 +527,91 @@ fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
     world.run_for(1_000);
     come += world.tester(dear).take_heard().len();
     assert_eq!(come, MESSAGES, "none is lost");
+}
+
+/// The filters whose levels are `a` or `+`, all of them.
+fn overlapping(levels: usize) -> Vec<String> {
+    let word = |word: usize| {
+        let level = |level: usize| if word >> level & 1 == 0 { "a" } else { "+" };
+        (0..levels).map(level).collect::<Vec<_>>().join("/")
+    };
+    (0..1 << levels).map(word).collect()
+}
+
+#[test]
+fn a_batch_that_is_dear_to_match_goes_to_all_workers_and_comes_once() {
+    const LEVELS: usize = 11;
+    const MESSAGES: u16 = 300;
+    let world = &mut World::new(1, Weather::CALM);
+    for _ in 0..2 {
+        let node = world.add_node(NodeSpec::new(2));
+        world.start(node);
+    }
+    world.run_for(1_000);
+    let dear = client_at(world, 1, Connect::new(V5, "dear"), "CONNACK");
+    for (number, part) in overlapping(LEVELS).chunks(256).enumerate() {
+        let asked = part.iter().map(|filter| SubscribeFilter {
+            filter,
+            options: SubscriptionOptions::default(),
+        });
+        let subscribe = Subscribe {
+            filters: asked.collect(),
+            ..Subscribe::new(id(1 + number as u16), "", qos(0))
+        };
+        world.send(dear, &Packet::Subscribe(subscribe));
+        world.run_for(500);
+    }
+    let mut receivers = vec![dear];
+    // On both workers there.
+    for number in 0..4 {
+        let name = format!("plain-{number}");
+        let client = client_at(world, 1, Connect::new(V5, &name), "CONNACK");
+        world.tester(client).acknowledges = true;
+        world.subscribe(client, "#", 1);
+        receivers.push(client);
+    }
+    let mut members = Vec::new();
+    for number in 0..4 {
+        let name = format!("member-{number}");
+        let client = client_at(world, number % 2, Connect::new(V5, &name), "CONNACK");
+        world.tester(client).acknowledges = true;
+        world.subscribe(client, "$share/g/#", 1);
+        members.push(client);
+    }
+    world.run_for(1_000);
+    for client in receivers.iter().chain(&members) {
+        world.tester(*client).take_heard();
+    }
+    let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+    world.tester(publisher).acknowledges = true;
+    let _ = thicket_session::reached::take();
+    // What waits for the link leaves in large batches.
+    world.pause(1);
+    for number in 1..=MESSAGES {
+        let topic = format!("{number}{}", "/a".repeat(LEVELS - 1));
+        world.publish(publisher, &topic, &number.to_string(), 1, number);
+    }
+    world.run_for(600);
+    world.resume(1);
+    world.run_for(5_000);
+    let reached = thicket_session::reached::take();
+    let unmatched = reached.get("hub: a message goes to all workers, unmatched");
+    assert!(unmatched.is_some_and(|count| *count > 0), "{reached:?}");
+    let mut come = |client: TesterId| {
+        let heard = world.tester(client).take_heard();
+        let messages = heard.iter().filter(|said| said.starts_with("PUBLISH"));
+        messages
+            .filter_map(|said| said.split('\'').nth(1)?.parse::<u16>().ok())
+            .collect::<Vec<_>>()
+    };
+    for client in receivers {
+        assert_eq!(come(client), (1..=MESSAGES).collect::<Vec<_>>());
+    }
+    let mut of_group: Vec<_> = members.into_iter().flat_map(come).collect();
+    of_group.sort_unstable();
+    assert_eq!(of_group, (1..=MESSAGES).collect::<Vec<_>>());
+    let acknowledged = world.tester(publisher).take_heard();
+    assert_eq!(acknowledged.len(), usize::from(MESSAGES));
 }
 
 fn two_nodes() -> World {

@@ -6,7 +6,7 @@ use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
 use thicket_session::{server::MatchedIdentifiers, topic::level_count};
 
-use super::{Interests, Member, SessionKey, Turns, is_reserved};
+use super::{Interests, Member, Peers, SessionKey, Subscribers, Turns, is_reserved};
 use crate::{
     WorkerId,
     messages::{Interest, Place, compare_share_key, search_near},
@@ -143,11 +143,10 @@ impl Interests {
         may_receive: &dyn Fn(SessionKey) -> bool,
     ) -> Route {
         let mut recipients: Vec<Recipient> = Vec::new();
-        let mut matched = Vec::new();
-        let steps = self
-            .local
-            .for_each_match(topic, |subscribers| matched.push(subscribers));
-        self.note_steps(steps + matched.len() as u64);
+        let (mut matched, mut peers) = (Vec::new(), Vec::new());
+        let steps = (self.local).for_each_match(topic, |it| matched.push(it))
+            + (self.peers).for_each_match(topic, |it| peers.push(it));
+        self.note_steps(steps + (matched.len() + peers.len()) as u64);
         for subscribers in &matched {
             recipients.extend(
                 subscribers
@@ -177,8 +176,8 @@ impl Interests {
             nodes_qos0: Arc::new([]),
             nodes_all: Arc::new([]),
         };
-        self.add_peers(topic, &mut route);
-        route.groups = self.group_routes(topic);
+        add_peers(&peers, &mut route);
+        route.groups = self.group_routes(&matched, &peers);
         route
     }
 
@@ -192,66 +191,31 @@ impl Interests {
         }
     }
 
-    fn add_peers(&self, topic: &str, route: &mut Route) {
-        if self.peers.is_empty() {
-            return;
-        }
-        let mut places: BTreeMap<Place, Qos> = BTreeMap::new();
-        let steps = self.peers.for_each_match(topic, |peers| {
-            for (place, interest) in &peers.plain {
-                let qos = places.entry(*place).or_default();
-                *qos = (*qos).max(interest.qos);
-            }
-        });
-        self.note_steps(steps);
-        let mut nodes = Vec::new();
-        let mut nodes_qos0 = Vec::new();
-        let all: Vec<_> = places.keys().filter_map(|place| place.node()).collect();
-        for (place, qos) in places {
-            match (place, qos) {
-                (Place::Worker(worker), qos) => route.workers.push((worker, qos)),
-                (Place::Node(slot), Qos::AtMostOnce) => nodes_qos0.push(slot),
-                (Place::Node(slot), Qos::AtLeastOnce | Qos::ExactlyOnce) => nodes.push(slot),
-            }
-        }
-        route.nodes = nodes.into();
-        route.nodes_qos0 = nodes_qos0.into();
-        route.nodes_all = match (route.nodes.is_empty(), route.nodes_qos0.is_empty()) {
-            (_, true) => Arc::clone(&route.nodes),
-            (true, false) => Arc::clone(&route.nodes_qos0),
-            (false, false) => all.into(),
-        };
-    }
-
-    fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {
+    /// The shared subscriptions with members here or in other places.
+    fn group_routes(&self, matched: &[&Subscribers], peers: &[&Peers]) -> Vec<GroupRoute> {
         let mut groups: Vec<GroupRoute> = Vec::new();
         let nobody: Rc<[LocalCandidate]> = Rc::new([]);
         let nowhere: Rc<[(Place, Interest)]> = Rc::new([]);
-        let mut count = 0;
-        let local = self.local.for_each_match(topic, |subscribers| {
-            groups.extend(subscribers.groups.values().map(|group| GroupRoute {
+        let mut members = 0;
+        for group in matched.iter().flat_map(|it| it.groups.values()) {
+            members += group.members.members.len() as u64;
+            groups.push(GroupRoute {
                 key: Arc::clone(&group.key),
                 local: Rc::clone(group.candidates()),
                 peers: Rc::clone(&nowhere),
                 connected: group.members.connected,
                 turns: Rc::clone(&group.turns),
-            }));
-            let members = subscribers
-                .groups
-                .values()
-                .map(|group| group.members.members.len());
-            count += members.sum::<usize>() as u64;
-        });
-        let peers = self.peers.for_each_match(topic, |peers| {
-            groups.extend(peers.groups.values().map(|group| GroupRoute {
-                key: Arc::clone(&group.key),
-                local: Rc::clone(&nobody),
-                peers: Rc::clone(group.peers()),
-                connected: 0,
-                turns: Rc::clone(&group.turns),
-            }));
-        });
-        self.note_steps(local + peers + GROUP * groups.len() as u64 + count);
+            });
+        }
+        let elsewhere = peers.iter().flat_map(|it| it.groups.values());
+        groups.extend(elsewhere.map(|group| GroupRoute {
+            key: Arc::clone(&group.key),
+            local: Rc::clone(&nobody),
+            peers: Rc::clone(group.peers()),
+            connected: 0,
+            turns: Rc::clone(&group.turns),
+        }));
+        self.note_steps(GROUP * groups.len() as u64 + members);
         // Members here come before those in other places.
         groups.sort_by(|left, right| left.key.cmp(&right.key));
         groups.dedup_by(|elsewhere, here| {
@@ -264,6 +228,35 @@ impl Interests {
         groups.shrink_to_fit();
         groups
     }
+}
+
+/// Adds the places that have subscriptions which are not shared.
+fn add_peers(peers: &[&Peers], route: &mut Route) {
+    if peers.is_empty() {
+        return;
+    }
+    let mut places: BTreeMap<Place, Qos> = BTreeMap::new();
+    for (place, interest) in peers.iter().flat_map(|it| &it.plain) {
+        let qos = places.entry(*place).or_default();
+        *qos = (*qos).max(interest.qos);
+    }
+    let mut nodes = Vec::new();
+    let mut nodes_qos0 = Vec::new();
+    let all: Vec<_> = places.keys().filter_map(|place| place.node()).collect();
+    for (place, qos) in places {
+        match (place, qos) {
+            (Place::Worker(worker), qos) => route.workers.push((worker, qos)),
+            (Place::Node(slot), Qos::AtMostOnce) => nodes_qos0.push(slot),
+            (Place::Node(slot), Qos::AtLeastOnce | Qos::ExactlyOnce) => nodes.push(slot),
+        }
+    }
+    route.nodes = nodes.into();
+    route.nodes_qos0 = nodes_qos0.into();
+    route.nodes_all = match (route.nodes.is_empty(), route.nodes_qos0.is_empty()) {
+        (_, true) => Arc::clone(&route.nodes),
+        (true, false) => Arc::clone(&route.nodes_qos0),
+        (false, false) => all.into(),
+    };
 }
 
 impl LocalCandidate {
