@@ -52,6 +52,7 @@ mod mailbox;
 mod memory;
 mod node;
 mod places;
+mod planner;
 mod pool;
 mod readiness;
 mod reload;

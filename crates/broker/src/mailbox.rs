@@ -8,7 +8,7 @@ use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Handover, Hub, HubMessage, Now, Peer, PlacementError, PlacementReport, Published,
-    Verdict, Worker, WorkerId, WorkerMessage,
+    RebalanceDone, Verdict, Worker, WorkerId, WorkerMessage,
 };
 
 use crate::transport::Transport;
@@ -59,6 +59,8 @@ pub(crate) enum Letter {
         address: String,
         found: io::Result<Vec<SocketAddr>>,
     },
+    /// From the planner.
+    Planned(Box<RebalanceDone>),
     /// From seeds and DNS.
     Discovered { address: String },
     /// From announcements.
@@ -172,6 +174,7 @@ impl std::fmt::Debug for Letter {
             Self::Socket { .. } => "Socket",
             Self::Authenticated { .. } => "Authenticated",
             Self::Reloaded(_) => "Reloaded",
+            Self::Planned(_) => "Planned",
             Self::Resolved { .. } => "Resolved",
             Self::Discovered { .. } => "Discovered",
             Self::Announced { .. } => "Announced",

@@ -37,6 +37,7 @@ use crate::identity::{Identity, random_id};
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::places::{Places, host_name};
+use crate::planner::Planner;
 use crate::readiness::Expectation;
 use crate::reload::Reload;
 use crate::resolver::Resolver;
@@ -359,6 +360,7 @@ impl Node {
         let clock = Clock::new();
         self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
+        let planner = Planner::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, &bound);
         let redirection = self.redirection_config(config, places, &bound);
         let mut hub = Some((
@@ -401,6 +403,7 @@ impl Node {
                 hub: hub.take(),
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
+                planner: planner.clone(),
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
                 tenants: Arc::clone(&self.tenants),

@@ -229,6 +229,8 @@ pub enum HubInput<'a> {
         /// What.
         message: HubMessage,
     },
+    /// The result of the task of a [`HubOutput::Plan`].
+    Planned(Box<crate::RebalanceDone>),
     /// The instant that `poll_timeout` returned has come.
     Timeout,
 }
@@ -252,6 +254,8 @@ pub enum HubOutput {
         /// What.
         message: WorkerMessage,
     },
+    /// Run the task on another thread, then hand over what it returns as [`HubInput::Planned`].
+    Plan(Box<crate::RebalanceTask>),
     /// The result of [`Hub::place`](crate::Hub::place) with this number.
     Placed {
         /// Of the call.

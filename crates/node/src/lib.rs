@@ -51,7 +51,7 @@ pub use allowance::{Allowance, Balance, ListenerTraffic};
 pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
 pub use egress::Egress;
-pub use hub::Hub;
+pub use hub::{Hub, RebalanceDone, RebalanceTask};
 pub use interface::*;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use load::*;

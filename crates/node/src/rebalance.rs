@@ -76,7 +76,7 @@ pub struct RebalanceReport {
     pub rebalancer: String,
     /// `off`, `suggest` or `on`.
     pub mode: String,
-    /// What it does: `idle`, `gathering` or `moving`.
+    /// What it does: `idle`, `gathering`, `planning` or `moving`.
     pub state: String,
     /// The last plan; none: it has made none since it is the rebalancer.
     #[schema(required)]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_node::{
-    ConnectionId, Egress, Handover, Hub, HubInput, HubMessage, ListenerId, Now, Peer, Verdict,
-    Worker, WorkerId, WorkerInput, WorkerMessage,
+    ConnectionId, Egress, Handover, Hub, HubInput, HubMessage, ListenerId, Now, Peer,
+    RebalanceDone, Verdict, Worker, WorkerId, WorkerInput, WorkerMessage,
 };
 
 use crate::{
@@ -20,6 +20,7 @@ pub(crate) enum Letter {
     HubMessage(WorkerId, HubMessage),
     WorkerMessage(WorkerId, WorkerMessage),
     Socket(EndId, Box<Handover>),
+    Planned(Box<RebalanceDone>),
 }
 
 /// The machines of a running node: its workers and its hub.
@@ -136,6 +137,7 @@ impl Machines {
         match letter {
             Letter::WorkerMessage(to, message) => self.workers[usize::from(to.0)]
                 .handle_input(now, WorkerInput::Message { from, message }),
+            Letter::Planned(done) => self.hub.handle_input(now, HubInput::Planned(done)),
             Letter::HubMessage(from, message) => self
                 .hub
                 .handle_input(now, HubInput::Message { from, message }),

@@ -545,6 +545,10 @@ impl Node {
                     Letter::WorkerMessage(to, message),
                     net,
                 ),
+                HubOutput::Plan(task) => {
+                    let done = Letter::Planned(Box::new(task.run()));
+                    machines.post(index, Peer::Hub, Peer::Hub, done, net);
+                }
                 // Placements are not queried here.
                 HubOutput::Placed { .. } => {}
                 HubOutput::End { problem } => panic!("a node has to end: {problem}"),

@@ -364,6 +364,11 @@ impl Thread {
             Letter::Reloaded(policy) => self
                 .worker
                 .handle_input(now, WorkerInput::Reloaded { policy }),
+            Letter::Planned(done) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.handle_input(now, HubInput::Planned(done));
+                }
+            }
             Letter::Resolved { address, found } => match found {
                 Ok(found) => self.try_next(
                     now,

@@ -33,6 +33,7 @@ use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, PublishAnswer, Summary};
+use crate::planner::Planner;
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
@@ -65,6 +66,7 @@ pub(crate) struct Parts {
     pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
     pub(crate) resolver: Resolver,
+    pub(crate) planner: Planner,
     /// The protection of links; `None`: they are plain.
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
@@ -120,6 +122,7 @@ pub(crate) struct Thread {
     hub: Option<Hub>,
     authenticator: Authenticator,
     resolver: Resolver,
+    planner: Planner,
     links: Option<Arc<Links>>,
     counters: Arc<Counters>,
     hooks: Arc<Hooks>,
@@ -206,6 +209,7 @@ impl Thread {
             hub,
             authenticator: parts.authenticator,
             resolver: parts.resolver,
+            planner: parts.planner,
             links: parts.links,
             counters: parts.counters,
             hooks: parts.hooks,

@@ -225,6 +225,7 @@ impl Thread {
                 Some(rest) => self.dials_due.push(Dial { address, rest }),
                 None => self.resolver.ask(address),
             },
+            HubOutput::Plan(task) => self.planner.make(task),
             HubOutput::WorkerMessage { to, message } => {
                 let from = Peer::Hub;
                 if to == self.id {

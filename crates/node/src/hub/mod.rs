@@ -43,6 +43,8 @@ mod retained;
 mod serving;
 mod wire;
 
+pub use self::placing::{RebalanceDone, RebalanceTask};
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -186,6 +188,7 @@ impl Hub {
         self.cx.overlay.note_time(at);
         self.drain_overlay(now);
         match input {
+            HubInput::Planned(done) => self.placing.handle_planned(&mut self.cx, now, *done),
             HubInput::LinkAdopted { link, state, key } => {
                 let end = FarEnd {
                     address: Some(state.peer),

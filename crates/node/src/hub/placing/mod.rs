@@ -19,6 +19,8 @@ mod redirection;
 mod sites;
 mod topics;
 
+pub use self::rebalance::{RebalanceDone, RebalanceTask};
+
 use std::collections::VecDeque;
 
 use thicket_overlay::{NodeId, NodeSlot};

@@ -124,6 +124,10 @@ impl Placing {
                 gathering.carries_out |= carries_out;
                 self.rebalance.asks.waiting.push((asker, number));
             }
+            Phase::Planning(planning) => {
+                planning.carries_out |= carries_out;
+                self.rebalance.asks.waiting.push((asker, number));
+            }
             Phase::Idle => {
                 self.rebalance.asks.waiting.push((asker, number));
                 self.begin_gathering(cx, now, "asked", carries_out);

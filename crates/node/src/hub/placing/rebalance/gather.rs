@@ -19,7 +19,7 @@ use crate::{
 /// What the rebalancer waits for.
 #[derive(Debug)]
 pub(super) struct Gathering {
-    round: u64,
+    pub round: u64,
     pub deadline: Instant,
     waiting: BTreeSet<NodeId>,
     pub inventory: Inventory,
@@ -166,7 +166,7 @@ impl Placing {
     fn plan_if_gathered(&mut self, cx: &mut Context, now: Now) {
         match std::mem::replace(&mut self.rebalance.phase, Phase::Idle) {
             Phase::Gathering(gathering) if gathering.waiting.is_empty() => {
-                self.make_plan(cx, now, &gathering);
+                self.begin_plan(cx, now, *gathering);
             }
             phase => self.rebalance.phase = phase,
         }
@@ -183,8 +183,14 @@ impl Placing {
             gathering.waiting.remove(&node);
             self.plan_if_gathered(cx, now);
         }
-        if let Phase::Moving(left) = &mut self.rebalance.phase {
-            left.retain(|ordered| ordered.from != node && ordered.to != node);
+        match &mut self.rebalance.phase {
+            Phase::Planning(planning) => {
+                planning.lost.insert(node);
+            }
+            Phase::Moving(left) => {
+                left.retain(|ordered| ordered.from != node && ordered.to != node);
+            }
+            Phase::Idle | Phase::Gathering(_) => {}
         }
         self.ask_rebalancer_again(cx, now);
     }

@@ -72,12 +72,12 @@ impl Inventory {
         &self.clients[index].1.filters
     }
 
-    /// `rates`: thousandths of a message a second, by node and topic. `may_move`: what the rebalancer adds to the report of a client's node.
+    /// `rates`: thousandths of a message a second, by node and topic. `may_move`: by client, what the rebalancer adds to the report of its node.
     pub fn situation<'a>(
         &self,
         nodes: &[KnownNode],
         rates: impl Iterator<Item = (NodeId, &'a BTreeMap<Arc<str>, u64>)>,
-        may_move: impl Fn(&str) -> bool,
+        may_move: &[bool],
     ) -> (Situation, Topics) {
         let at: BTreeMap<NodeId, usize> = nodes
             .iter()
@@ -100,7 +100,7 @@ impl Inventory {
             }
         }
         let mut named = vec![0.0; nodes.len()];
-        for (node, client) in &self.clients {
+        for ((node, client), may_move) in self.clients.iter().zip(may_move) {
             let node = at.get(node).copied().unwrap_or_default();
             let rate = client.millis_per_s as f64 / 1000.0;
             named[node] += rate;
@@ -109,7 +109,7 @@ impl Inventory {
                 rate,
                 publishes: topics.published(client),
                 subscribes: topics.subscribed(client),
-                may_move: client.can_move && may_move(&client.client_id),
+                may_move: client.can_move && *may_move,
             });
         }
         let node = |(index, known): (usize, &KnownNode)| {
@@ -270,7 +270,7 @@ mod tests {
         let rates = BTreeMap::from([(Arc::from("a/3"), 4_000)]);
         let nodes = [node(7, 100, 10), node(9, 100, 10)];
         let rates = [(NodeId(9), &rates)];
-        let (situation, _) = inventory.situation(&nodes, rates.into_iter(), |name| name != "p");
+        let (situation, _) = inventory.situation(&nodes, rates.into_iter(), &[false, true]);
         let [publisher, subscriber] = &situation.clients[..] else {
             panic!("{situation:?}")
         };

@@ -7,7 +7,8 @@
 //! | state | event | next |
 //! | --- | --- | --- |
 //! | idle | the nodes, their loads or their traffic have changed enough (`trend`), clients were moved, or an operator asks | gathering: each node is asked for its clients, page by page |
-//! | gathering | all have answered | planned (`anew`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
+//! | gathering | all have answered | planning (`task`): by `anew`, else `placement::plan_moves` |
+//! | planning | the plan is made | moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
 //! | moving | all are ordered | idle; for two intervals loads show what they did, then it checks whether that is enough |
@@ -22,24 +23,24 @@ mod ask;
 mod gather;
 mod inventory;
 mod orders;
+mod task;
 mod trend;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{
-    Distances, MoveReason, Placement, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves,
-};
+use thicket_placement::{Distances, MoveReason, Placement, Plan, Sizing, SizingReading};
 use thicket_session::time::Instant;
 
+pub use self::task::{RebalanceDone, RebalanceTask};
 use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
 use super::{Placing, recent::Recent};
 use crate::{
-    BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
+    BalanceEntry, EventLevel, HubConfig, HubOutput, MoveEntry, Now, RebalanceCounts, RebalanceMode,
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
 };
 
@@ -49,8 +50,6 @@ const LOT: &str = "thicket-rebalancer";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a move is remembered, unless the rest is longer.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
-/// How far above its share the load of a node may be.
-const GAMMA: f64 = 1.1;
 /// Moves that a report lists, and bytes of their clients: it fits into a message between nodes.
 const REPORTED: (usize, usize) = (1_000, 64 * 1024);
 /// Clients of one order to a node.
@@ -81,6 +80,7 @@ pub(in crate::hub) struct Rebalance {
 enum Phase {
     Idle,
     Gathering(Box<Gathering>),
+    Planning(Planning),
     Moving(VecDeque<Ordered>),
 }
 
@@ -89,9 +89,20 @@ impl Phase {
         match self {
             Self::Idle => "idle",
             Self::Gathering(_) => "gathering",
+            Self::Planning(_) => "planning",
             Self::Moving(_) => "moving",
         }
     }
+}
+
+/// A plan that is being made, on another thread.
+#[derive(Debug)]
+struct Planning {
+    round: u64,
+    trigger: &'static str,
+    carries_out: bool,
+    /// Nodes that have gone down since.
+    lost: BTreeSet<NodeId>,
 }
 
 /// A move that is to be ordered.
@@ -169,7 +180,7 @@ impl Placing {
                 thicket_session::reach!("time hub/placing/rebalance/mod PATIENCE");
                 self.give_gathering_up(cx, now);
             }
-            Phase::Gathering(_) => {}
+            Phase::Gathering(_) | Phase::Planning(_) => {}
             Phase::Moving(_) => self.order_some(cx, now),
         }
     }
@@ -238,10 +249,15 @@ impl Placing {
         });
     }
 
-    /// All have answered: makes the plan.
-    fn make_plan(&mut self, cx: &mut Context, now: Now, gathering: &Gathering) {
-        let (trigger, carries_out) = (gathering.trigger, gathering.carries_out);
-        let inventory = &gathering.inventory;
+    /// All have answered: the plan is made, on a thread of its own.
+    fn begin_plan(&mut self, cx: &mut Context, now: Now, gathering: Gathering) {
+        let Gathering {
+            round,
+            inventory,
+            trigger,
+            carries_out,
+            ..
+        } = gathering;
         let nodes = self.known_nodes(cx);
         let rest = cx.config.redirection.rebalance.rest;
         let at = now.instant;
@@ -249,60 +265,75 @@ impl Placing {
             let last = self.rebalance.moved.get(at, name);
             last.is_none_or(|last| last.at + rest <= at)
         };
-        let several = self.clients_with_several(now, inventory, has_rested);
+        let several = self.clients_with_several(now, &inventory, has_rested);
         let by_topics = cx.config.redirection.by_topics;
         // Where it is placed it belongs, if it is moved by topics.
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
-        let (mut situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
+        let clients = inventory.all();
+        let may_move = clients.map(|(_, client)| may_move(&client.client_id));
+        let may_move = may_move.collect();
         let between = |from: usize, to: usize| {
             let sites = &self.sites;
             sites.message_cost(cx, nodes[from].node, nodes[to].node)
         };
         // No cost is below 1.
-        situation.distances = Distances::new(nodes.len(), between).unwrap_or_default();
-        let limits = RebalanceLimits {
-            gamma: GAMMA,
-            ..RebalanceLimits::default()
+        let distances = Distances::new(nodes.len(), between).unwrap_or_default();
+        let rates = self.rates_by_node(cx);
+        let rates = rates.map(|(node, rates)| (node, rates.clone())).collect();
+        let task = RebalanceTask {
+            round,
+            inventory,
+            nodes,
+            rates,
+            may_move,
+            several,
+            distances,
         };
-        let anew = several.plan(&situation, &topics, &nodes, inventory, limits);
-        let planned = anew.and_then(|anew| match anew {
-            Some(anew) => Ok(anew),
-            None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
+        self.rebalance.phase = Phase::Planning(Planning {
+            round,
+            trigger,
+            carries_out,
+            lost: BTreeSet::new(),
         });
+        cx.outputs.push_back(HubOutput::Plan(Box::new(task)));
+    }
+
+    /// The plan is made; it is void if this node is not the rebalancer any more.
+    pub(in crate::hub) fn handle_planned(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        done: RebalanceDone,
+    ) {
+        let is_awaited =
+            |phase: &Phase| matches!(phase, Phase::Planning(it) if it.round == done.round);
+        if !is_awaited(&self.rebalance.phase) {
+            return;
+        }
+        let Phase::Planning(Planning {
+            trigger,
+            carries_out,
+            lost,
+            ..
+        }) = std::mem::replace(&mut self.rebalance.phase, Phase::Idle)
+        else {
+            return;
+        };
         // A dry run does not perform what is due.
         if carries_out || self.rebalance_mode(cx) != RebalanceMode::On {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
             self.rebalance.has_moved = false;
         }
-        self.rebalance.not_before = at + cx.config.redirection.rebalance.interval;
-        let Ok((plan, placements)) = planned else {
-            debug_assert!(false, "a situation of ours is sound: {planned:?}");
-            return;
+        self.rebalance.not_before = now.instant + cx.config.redirection.rebalance.interval;
+        let Some((plan, mut ordered)) = done.planned else {
+            return self.refuse_rebalance_askers(cx);
         };
-        let mut placements = placements.into_iter();
         self.rebalance.counts.plans += 1;
-        let ordered = plan.moves.iter().map(|step| {
-            let (from, client_id) = inventory.client(step.client);
-            Ordered {
-                client_id: Arc::clone(client_id),
-                from: *from,
-                to: nodes[step.to].node,
-                reason: step.reason,
-                placement: placements.next().map(Box::new),
-            }
-        });
-        let ordered: VecDeque<Ordered> = ordered.collect();
-        let movable = situation
-            .clients
-            .iter()
-            .filter(|client| client.may_move)
-            .count()
-            + several.len();
-        let counts = (inventory.len(), movable);
-        let report = report_of(now, trigger, counts, carries_out, &plan, &ordered);
+        let report = report_of(now, trigger, done.counts, carries_out, &plan, &ordered);
         self.log_plan(cx, &report);
         self.rebalance.plan = Some(report);
+        ordered.retain(|it| !lost.contains(&it.from) && !lost.contains(&it.to));
         if carries_out && !ordered.is_empty() {
             self.rebalance.phase = Phase::Moving(ordered);
             self.order_some(cx, now);
