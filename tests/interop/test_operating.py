@@ -110,6 +110,13 @@ class Operating(Ctl, RawCases, OneNode):
         routes = remembered["routes of topics to clients"]
         self.assertGreaterEqual(routes["entries"], 5)
         self.assertGreater(routes["bytes"], 5 * len(self.topic("0")))
+        for what in (
+            "messages that other nodes had kept",
+            "backups to be adopted",
+            "answers of the hook for authentication",
+            "subjects of the log",
+        ):
+            self.assertIn(what, remembered)
         for what, table in remembered.items():
             self.assertLessEqual(table["entries"], table["at_most"], what)
             self.assertIn(what, self.ctl("memory"))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thicket_access::{HashMemory, Judgement, Policy, scram};
-use thicket_node::{Admission, Enhanced, Hub, Verdict};
+use thicket_node::{Admission, Enhanced, Hub, Remembered, Verdict};
 
 pub(crate) use self::desk::{Asker, Request};
 use self::desk::{Desk, WAITING, allowed, settle_unknown};
@@ -27,6 +27,16 @@ use crate::pool::Pool;
 
 /// Threads that hash: more would take the cores from the workers, and each keeps the memory of a hash, 19 MiB.
 pub(crate) const HASHERS: usize = 2;
+
+/// The answers of the hook that are cached.
+pub(crate) fn hook_answers(counters: &Counters) -> Remembered {
+    Remembered {
+        what: "answers of the hook for authentication",
+        entries: counters.hook_answers.value(),
+        at_most: hook::CACHED as u64,
+        bytes: None,
+    }
+}
 
 /// Decides who may connect. The threads end when the last clone is gone with the last worker.
 #[derive(Debug, Clone)]

@@ -31,6 +31,8 @@ pub(crate) struct Counters {
     pub(crate) hook_requests: Counter,
     /// Clients for whom the hook sent no valid answer in time.
     pub(crate) hook_failures: Counter,
+    /// Answers of the hook that are cached.
+    pub(crate) hook_answers: Level,
     /// Fetches of the keys of tokens from their provider.
     pub(crate) jwt_key_fetches: Counter,
     /// Those of them that failed.
@@ -68,6 +70,20 @@ impl Counter {
 
     pub(crate) fn add(&self, count: usize) {
         self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that rises and falls.
+#[derive(Debug, Default)]
+pub(crate) struct Level(AtomicU64);
+
+impl Level {
+    pub(crate) fn set(&self, value: usize) {
+        self.0.store(value as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn value(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thicket_node::Source;
+use thicket_node::{Remembered, Source};
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
@@ -112,6 +112,18 @@ pub(crate) fn may_say(subject: impl Into<Subject>) -> Option<Suppressed> {
     let mut quiet = lock();
     let quiet = quiet.get_or_insert_default();
     quiet.may_say(Instant::now(), subject.into())
+}
+
+/// The subjects that are tracked.
+pub(crate) fn remembered() -> Remembered {
+    let subjects = lock().as_ref().map_or(0, |quiet| quiet.windows.len());
+    Remembered {
+        what: "subjects of the log",
+        entries: subjects as u64,
+        // One more for all others.
+        at_most: SUBJECTS as u64 + 1,
+        bytes: None,
+    }
 }
 
 /// Logs the numbers of suppressed lines for subjects without further events. Call it periodically.

@@ -18,7 +18,7 @@ use crate::pool::Pool;
 /// Requests under way at a time.
 const THREADS: usize = 4;
 /// Answers cached.
-const CACHED: usize = 10_000;
+pub(super) const CACHED: usize = 10_000;
 /// Longest answer.
 const ANSWER_BYTES: u64 = 64 * 1024;
 
@@ -240,6 +240,7 @@ impl HookDesk {
             .is_some_and(|known| Arc::ptr_eq(known, policy));
         if !is_same {
             cache.answers.clear();
+            self.desk.counters.hook_answers.set(0);
             cache.policy = Some(Arc::clone(policy));
         }
         let (since, answer) = cache.answers.get(key)?;
@@ -261,6 +262,8 @@ impl HookDesk {
             cache.answers.clear();
         }
         cache.answers.insert(key, (Instant::now(), answer));
+        let counters = &self.desk.counters;
+        counters.hook_answers.set(cache.answers.len());
     }
 }
 

@@ -22,6 +22,7 @@ use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
     TopicEntry, TrafficCounts, TrafficEntry,
 };
+use crate::authenticator;
 use crate::certificates::Certificates;
 use crate::counters::Counters;
 use crate::disk::Disk;
@@ -30,6 +31,7 @@ use crate::flapping::Flapping;
 use crate::gate::NodeGate;
 use crate::hooks::Hooks;
 use crate::links::Links;
+use crate::log;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::{Expectation, LastRefusal, Unready};
@@ -358,7 +360,9 @@ impl Inspector {
                 .into_iter()
                 .flatten()
                 .chain(of_hub)
-                .chain(self.flapping.remembered()),
+                .chain(self.flapping.remembered())
+                .chain([authenticator::hook_answers(&self.counters)])
+                .chain([log::remembered()]),
             workers.into_iter().map(MemoryEntry::from).collect(),
         ))
     }

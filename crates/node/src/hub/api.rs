@@ -137,6 +137,7 @@ impl Hub {
             self.wanted.cached(),
             self.retained.removed_topics(),
             self.ownership.ended(),
+            self.hints.arrivals.remembered(),
         ];
         all.extend(self.placing.remembered());
         all

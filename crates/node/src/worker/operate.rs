@@ -110,6 +110,7 @@ impl Worker {
             self.cx.interests.cached(),
             self.cx.arrivals.seen.remembered(),
             self.cx.arrivals.last_retained.remembered(),
+            self.primaries.remembered(),
         ]
     }
 

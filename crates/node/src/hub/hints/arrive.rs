@@ -11,7 +11,7 @@ use super::{
     wire::{Carried, HintMessage},
 };
 use crate::{
-    Now, WorkerId,
+    Now, Remembered, WorkerId,
     messages::{NumberRuns, Origin, ToWorker, push_number},
 };
 
@@ -74,6 +74,12 @@ impl HintArrivals {
             self.last_at = None;
         }
         self.last_at.is_some()
+    }
+
+    /// The identities that are remembered.
+    pub fn remembered(&self) -> Remembered {
+        let what = "messages that other nodes had kept";
+        Remembered::new(what, self.order.len(), REMEMBERED)
     }
 
     /// Whether a message arrived from a node that had kept it.

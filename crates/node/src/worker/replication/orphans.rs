@@ -22,7 +22,7 @@ use thicket_session::{server::Epoch, time::Instant};
 
 use super::{backup::Sources, learning::end_spare_backups, primary::Primaries};
 use crate::{
-    Now,
+    Now, Remembered,
     messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
     worker::{
         Worker,
@@ -436,6 +436,12 @@ impl Primaries {
             let sessions = self.to_adopt.entry(node).or_default();
             sessions.insert((key, session.serial));
         }
+    }
+
+    /// The sessions whose backups are to be adopted.
+    pub fn remembered(&self) -> Remembered {
+        let sessions = self.to_adopt.values().map(BTreeSet::len).sum();
+        Remembered::new("backups to be adopted", sessions, TO_ADOPT)
     }
 
     /// Nodes are up: backups there of sessions that have failed over to this one belong to this primary.
