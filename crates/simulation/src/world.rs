@@ -175,6 +175,18 @@ impl World {
         self.nodes[node].disk.stall_until(self.net.now + millis);
     }
 
+    /// How many threads a node has; none while it does not run.
+    pub fn threads(&self, node: usize) -> usize {
+        let machines = self.nodes[node].machines.as_ref();
+        machines.map_or(0, |machines| machines.threads.len())
+    }
+
+    /// A thread of a node does one thing for this time: it has no round. The hub is on thread 0.
+    pub fn keep_busy(&mut self, node: usize, thread: usize, millis: u64) {
+        let until = self.net.now + millis;
+        self.net.keep_busy(node, thread, until);
+    }
+
     /// Lets time pass until a condition holds; returns how long that took, ms, or `None` if it did not within `limit`. Checked every 10 ms.
     pub fn run_until(&mut self, limit: u64, holds: impl Fn(&Self) -> bool) -> Option<u64> {
         let from = self.net.now;

@@ -82,6 +82,12 @@ impl Run {
                 self.tokens.paused_until[node] = self.world.net.now + millis;
                 Cure::Nothing
             }
+            Fault::Busy => {
+                let threads = self.world.threads(node).max(1);
+                let thread = self.random.below(threads as u64) as usize;
+                self.world.keep_busy(node, thread, millis);
+                Cure::Nothing
+            }
             Fault::Freeze => {
                 self.world.freeze(node, millis);
                 self.keep_wall_clock(node, millis);

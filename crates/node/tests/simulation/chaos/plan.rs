@@ -81,6 +81,8 @@ pub struct Plan {
 pub enum Fault {
     /// The node stands still.
     Pause,
+    /// A thread of the node does one thing for so long: a round of it takes seconds.
+    Busy,
     /// The node stands still, and so do its clocks, as a suspended virtual machine's.
     Freeze,
     /// The node is not heard by one other, or by all.
@@ -356,9 +358,9 @@ impl Plan {
         stores: true,
         ..Self::ONE_WAY
     };
-    /// A node is ten times slower than the others, and others stand still.
+    /// A node is ten times slower than the others, and others stand still, or have rounds that take seconds.
     pub const SLOW: Self = Self {
-        faults: &[Fault::Pause, Fault::OneWay],
+        faults: &[Fault::Pause, Fault::OneWay, Fault::Busy, Fault::Busy],
         is_slow: true,
         ..Self::ONE_WAY
     };
