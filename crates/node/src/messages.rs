@@ -69,6 +69,20 @@ pub(crate) struct Origin {
     pub stream: StreamId,
 }
 
+/// How a message of another worker or node comes to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In its origin's stream, as at all its destinations.
+    Stream,
+    /// Other nodes kept it while this node was down: backups of sessions here do not receive it by themselves.
+    Hint,
+    /// Nodes that met have compared their retained messages. It is not acknowledged.
+    Comparison,
+    /// It is the last write of a topic that several clients wrote at once: sessions that did not get it last get it again. It is not acknowledged; of a
+    /// removal the number is 0.
+    LastWrite,
+}
+
 /// One record on its way from a worker to the hub, or several in a row that go to the same nodes and have no numbers, or
 /// consecutive ones.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Outgoing {
     /// By worker: batches of one origin each, in order.
     records: Vec<Vec<(Origin, Vec<u8>)>>,
-    /// By worker: its own numbers that all other nodes have admitted, and those that were refused.
+    /// By worker: its own numbers that all other nodes have admitted, and those that it is to refuse.
     acknowledged: Vec<NumberRuns>,
     refused: Vec<NumberRuns>,
     /// The acknowledged ones wait until it is decided whether this side has quorum.
@@ -57,9 +57,11 @@ impl Outgoing {
         }
     }
 
-    /// A number of a worker is over the limit.
-    pub fn refuse(&mut self, worker: WorkerId, number: u64) {
-        push_number(&mut self.refused[usize::from(worker.0)], number);
+    /// Makes a worker refuse numbers of its own when they are acknowledged; it has this stream.
+    pub fn refuse(&mut self, stream: StreamId, numbers: impl IntoIterator<Item = (u64, u64)>) {
+        if let Some(runs) = self.refused.get_mut(usize::from(stream.0)) {
+            runs.extend(numbers);
+        }
     }
 
     /// A node gets its credit for these bytes back when the workers have taken enough.
@@ -92,13 +94,14 @@ impl Outgoing {
             for (origin, bytes) in self.records[index].drain(..) {
                 send(ToWorker::Records { origin, bytes });
             }
+            // Refused first: an acknowledgement may be the last one that a number waits for.
+            if !self.refused[index].is_empty() {
+                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
+            }
             if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
                 send(ToWorker::Acknowledged(std::mem::take(
                     &mut self.acknowledged[index],
                 )));
-            }
-            if !self.refused[index].is_empty() {
-                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
             }
         }
     }

@@ -7,7 +7,7 @@ use thicket_session::time::Instant;
 
 use super::{
     Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
-    Origin, Place, PlaceAsked, Purpose, ReplicationStream, UpNode,
+    Origin, Place, PlaceAsked, Purpose, ReplicationStream, UpNode, Way,
 };
 use crate::{ConnectionId, WorkerId, bans::Bans};
 
@@ -18,18 +18,17 @@ pub(crate) enum ToWorker {
     Records { origin: Origin, bytes: Vec<u8> },
     /// From the hub or another worker: so much of the records that it was handed is taken.
     Taken { bytes: u64 },
-    /// Retained messages from another node: like `Records`, but out of their order and not to be acknowledged.
-    RetainedRecords { origin: Origin, bytes: Vec<u8> },
-    /// The last write of a topic that several clients wrote at once, a record with its number; of a removal the number is 0.
-    LastWrite { origin: Origin, bytes: Vec<u8> },
-    /// A message that others kept for this node while it was down: like one of `Records`, but no backup receives it by itself.
-    Hinted { origin: Origin, bytes: Vec<u8> },
+    /// One message for its sessions, not in the stream of its origin.
+    Record {
+        origin: Origin,
+        bytes: Vec<u8>,
+        way: Way,
+    },
     /// The sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
-    /// These of its numbers were over a limit on their way; their publishers must be refused.
+    /// These of its numbers are over a limit: their publishers are refused when all destinations have acknowledged them, which `Acknowledged` reports
+    /// of the sender too.
     Refused(NumberRuns),
-    /// These of its numbers are over the limit of another node, which acknowledges them when the refusal has been noted.
-    RefusalAhead(NumberRuns),
     /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
         sequence: u64,

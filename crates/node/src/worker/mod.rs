@@ -320,15 +320,12 @@ impl Worker {
                 self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
             ToWorker::Taken { bytes } => self.cx.batches.note_taken(from, bytes),
-            ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
-            ToWorker::Bans(bans) => self.handle_bans(now, bans),
-            ToWorker::LastWrite { origin, bytes } => self.handle_last_write(now, origin, &bytes),
-            ToWorker::RetainedRecords { origin, bytes } => {
-                self.handle_retained_records(now, origin, &bytes)
+            ToWorker::Record { origin, bytes, way } => {
+                self.handle_single_record(now, origin, &bytes, way);
             }
+            ToWorker::Bans(bans) => self.handle_bans(now, bans),
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
-            ToWorker::Refused(runs) => self.handle_refused(&runs),
-            ToWorker::RefusalAhead(runs) => self.cx.debts.refuse(&runs),
+            ToWorker::Refused(runs) => self.cx.debts.refuse(&runs),
             ToWorker::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }

@@ -10,7 +10,6 @@ use thicket_session::{
 };
 
 use super::{
-    Worker,
     context::Context,
     state::{
         interests::Recipient,
@@ -33,34 +32,6 @@ const QUEUED_MESSAGES: usize = 1000;
 pub(super) struct Queries {
     next: u64,
     open: BTreeMap<u64, SessionKey>,
-}
-
-impl Worker {
-    /// Several clients wrote a topic at once: sessions that did not get last the write that is retained get it again, without an identity.
-    pub(super) fn handle_last_write(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
-        let Ok((record, _)) = Record::decode(bytes) else {
-            return;
-        };
-        let (publish, _) = publish_of(&record, now);
-        let id = message_id(origin, record.number);
-        let word = LastMessage::of(&publish, id, record.publication);
-        if !self
-            .cx
-            .arrivals
-            .last_retained
-            .is_outdone_by(record.topic, word)
-        {
-            return;
-        }
-        let record = Record {
-            number: 0,
-            publication: None,
-            ..record
-        };
-        let mut unnamed = Vec::new();
-        record.encode(&mut unnamed);
-        self.handle_retained_records(now, origin, &unnamed);
-    }
 }
 
 impl Queries {
@@ -189,6 +160,15 @@ impl Queries {
 }
 
 impl Context {
+    /// Whether all sessions here got this write of its topic last.
+    pub(super) fn has_last(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
+        let (publish, _) = publish_of(record, now);
+        let id = message_id(origin, record.number);
+        let word = LastMessage::of(&publish, id, record.publication);
+        let last = &self.arrivals.last_retained;
+        !last.is_outdone_by(record.topic, word)
+    }
+
     pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
