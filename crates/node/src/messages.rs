@@ -9,6 +9,7 @@ use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{
+    retained::RetainedCursor,
     server::{Epoch, JournalVersion},
     topic::SubscriptionFilter,
 };
@@ -161,6 +162,17 @@ pub(crate) struct Claim {
     pub asks: Option<Arc<PlacementRequest>>,
     /// How that was answered.
     pub placed: Option<Placed>,
+}
+
+/// Asks for retained messages, a page at a time. The hub has no state of it between two pages.
+#[derive(Debug)]
+pub(crate) struct RetainedQuery {
+    /// Of the worker, the same for all pages.
+    pub query: u64,
+    /// Where the page begins.
+    pub cursor: RetainedCursor,
+    /// The position in `InterestSettled`: what came later reaches the new subscription as a message.
+    pub upto: u64,
 }
 
 /// Where the sessions of a client should be.

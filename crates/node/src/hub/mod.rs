@@ -481,14 +481,7 @@ impl Hub {
             ToHub::Imported { request } => {
                 self.ownership.handle_imported(&mut self.cx, now, request)
             }
-            ToHub::RetainedQuery {
-                query,
-                filter,
-                begin_at,
-            } => {
-                self.handle_retained_query(now, from, query, filter, begin_at);
-            }
-            ToHub::RetainedCancel { query } => self.retained.cancel(from, query),
+            ToHub::RetainedQuery(query) => self.handle_retained_query(now, from, query),
             ToHub::Replicate {
                 to,
                 stream,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use thicket_overlay::NodeId;
-use thicket_session::{server::Epoch, topic::TopicFilter};
+use thicket_session::server::Epoch;
 
 use super::{
     BackupReport, Claim, ClientHabits, Fetched, ForwardEntry, InterestChange, Movable, NumberRuns,
-    Origin, PlaceAsked, ReplicationStream, SessionState, TopicRate,
+    Origin, PlaceAsked, ReplicationStream, RetainedQuery, SessionState, TopicRate,
 };
 
 /// From a worker to the hub of its node.
@@ -31,14 +31,8 @@ pub(crate) enum ToHub {
     },
     /// `Peers` of this sequence are applied.
     PeersApplied { sequence: u64 },
-    /// The next retained messages for a filter; `begin_at`: the first ones, of those kept at the position in `InterestSettled`.
-    RetainedQuery {
-        query: u64,
-        filter: TopicFilter,
-        begin_at: Option<u64>,
-    },
-    /// No more retained messages are wanted.
-    RetainedCancel { query: u64 },
+    /// The next retained messages for a new subscription.
+    RetainedQuery(RetainedQuery),
     /// Each persistent session with subscriptions has its backups, each at one of these sets of nodes; or one has none.
     Covered(Option<Vec<Vec<NodeId>>>),
     /// A client has connected: where is its session?

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thicket_overlay::{Incarnation, NodeId};
-use thicket_session::time::Instant;
+use thicket_session::{retained::RetainedCursor, time::Instant};
 
 use super::{
     Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
@@ -40,11 +40,11 @@ pub(crate) enum ToWorker {
         sequence: u64,
         changes: Vec<(Place, InterestChange)>,
     },
-    /// Some retained messages, with their hybrid times.
+    /// The answer to `RetainedQuery`: some retained messages, with their hybrid times; `rest`: where the next ones begin, if there are more.
     RetainedPage {
         query: u64,
         records: Vec<u8>,
-        has_more: bool,
+        rest: Option<RetainedCursor>,
     },
     /// The answer to a claim.
     ClaimAnswered {

@@ -402,10 +402,10 @@ impl Worker {
             ToWorker::RetainedPage {
                 query,
                 records,
-                has_more,
+                rest,
             } => self
                 .queries
-                .handle_retained_page(&mut self.cx, now, query, &records, has_more),
+                .handle_retained_page(&mut self.cx, now, query, &records, rest),
             ToWorker::Nodes { up, members } => {
                 self.primaries.handle_nodes(&mut self.cx, now, up, members);
                 self.groups.reassign_from_lost(&mut self.cx, now);
