@@ -164,6 +164,19 @@ pub(crate) struct Claim {
     pub placed: Option<Placed>,
 }
 
+/// A connection that moves to another worker of its node with its session.
+#[derive(Debug, Clone)]
+pub(crate) struct Relocation {
+    /// Of the worker that has it.
+    pub connection: ConnectionId,
+    /// Its serial.
+    pub serial: u64,
+    /// Of its session.
+    pub client_id: Arc<str>,
+    /// Messages that it brings, a second.
+    pub rate: u64,
+}
+
 /// Asks for retained messages, a page at a time. The hub has no state of it between two pages.
 #[derive(Debug)]
 pub(crate) struct RetainedQuery {

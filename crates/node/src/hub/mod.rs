@@ -465,7 +465,7 @@ impl Hub {
             ToHub::Claim(claim) => self.handle_claim(now, from, claim),
             ToHub::GrantDone { client_id } => {
                 self.ownership
-                    .handle_grant_done(&mut self.cx, now, &client_id)
+                    .handle_grant_done(&mut self.cx, now, from, &client_id)
             }
             ToHub::Session {
                 client_id,
@@ -515,13 +515,12 @@ impl Hub {
                 next,
                 clients,
             ),
-            ToHub::Relocate { client_id, serial } => {
+            ToHub::Relocate {
+                from: home,
+                relocation,
+            } => {
                 self.ownership
-                    .handle_relocate(&mut self.cx, now, from, client_id, serial);
-            }
-            ToHub::Relocated { client_id } => {
-                self.ownership
-                    .handle_relocated(&mut self.cx, now, from, &client_id)
+                    .handle_relocate(&mut self.cx, now, (home, from), relocation);
             }
             ToHub::HandoverRefused { client_id, from } => {
                 self.ownership

@@ -7,8 +7,9 @@ use thicket_session::server::Epoch;
 
 use super::{
     BackupReport, Claim, ClientHabits, Fetched, ForwardEntry, InterestChange, Movable, NumberRuns,
-    Origin, PlaceAsked, ReplicationStream, RetainedQuery, SessionState, TopicRate,
+    Origin, PlaceAsked, Relocation, ReplicationStream, RetainedQuery, SessionState, TopicRate,
 };
+use crate::WorkerId;
 
 /// From a worker to the hub of its node.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ pub(crate) enum ToHub {
     Covered(Option<Vec<Vec<NodeId>>>),
     /// A client has connected: where is its session?
     Claim(Claim),
-    /// The connection that was granted is in service, as reported by `Session` before, or has gone.
+    /// What was granted for a client identifier is done. A claim: the connection is in service, as reported by `Session` before, or has gone. A
+    /// relocation: the session is here now, or stays.
     GrantDone { client_id: Arc<str> },
     /// The state of a session of the worker.
     Session {
@@ -58,10 +60,11 @@ pub(crate) enum ToHub {
     },
     /// A session that `from` handed over to this node met another one here, which stays.
     HandoverRefused { client_id: Arc<str>, from: NodeId },
-    /// The session of the connection is to move to another worker.
-    Relocate { client_id: Arc<str>, serial: u64 },
-    /// A session that was to move to another worker is here, or was not handed over.
-    Relocated { client_id: Arc<str> },
+    /// The connection is wanted here, with its session; `from`: the worker that offers it.
+    Relocate {
+        from: WorkerId,
+        relocation: Relocation,
+    },
     /// The next record of this worker's replication stream to another node.
     Replicate {
         to: NodeId,

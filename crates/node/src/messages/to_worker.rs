@@ -7,7 +7,7 @@ use thicket_session::{retained::RetainedCursor, time::Instant};
 
 use super::{
     Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
-    Origin, Place, PlaceAsked, Purpose, ReplicationStream, UpNode, Way,
+    Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, UpNode, Way,
 };
 use crate::{ConnectionId, WorkerId, bans::Bans};
 
@@ -85,24 +85,12 @@ pub(crate) enum ToWorker {
         /// `None`: it does not come. Not answered.
         queue: Option<Vec<u8>>,
     },
-    /// From another worker: it offers a connection whose messages go there; its messages and the sender's, a second.
-    Offer {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-        load: u64,
-    },
-    /// The answer to `Offer`, if it is yes.
-    OfferTaken {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-    },
-    /// The answer to `Relocate`. If it is yes, nobody claims or fetches the session before `Relocated`.
-    Relocation {
-        client_id: Arc<str>,
-        serial: u64,
-        is_granted: bool,
+    /// From another worker: it offers a connection whose messages go there; `load`: messages of the sender, a second.
+    Offer { relocation: Relocation, load: u64 },
+    /// That worker wants the connection. Nobody claims or fetches the session before `GrantDone`.
+    Relocate {
+        to: WorkerId,
+        relocation: Relocation,
     },
     /// A record of the replication stream of another node's primaries.
     Replicate {

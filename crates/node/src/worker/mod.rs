@@ -446,41 +446,14 @@ impl Worker {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
-            ToWorker::Offer {
-                connection,
-                serial,
-                rate,
-                load,
-            } => self.relocations.handle_offer(
-                &mut self.cx,
-                now,
-                from,
-                (connection, serial),
-                rate,
-                load,
-            ),
-            ToWorker::OfferTaken {
-                connection,
-                serial,
-                rate,
-            } => self.relocations.handle_offer_taken(
-                &mut self.cx,
-                now,
-                from,
-                (connection, serial),
-                rate,
-            ),
-            ToWorker::Relocation {
-                client_id,
-                serial,
-                is_granted,
-            } => self.relocations.handle_relocation(
-                &mut self.cx,
-                now,
-                &client_id,
-                serial,
-                is_granted,
-            ),
+            ToWorker::Offer { relocation, load } => {
+                self.relocations
+                    .handle_offer(&mut self.cx, now, from, relocation, load)
+            }
+            ToWorker::Relocate { to, relocation } => {
+                self.relocations
+                    .handle_relocate(&mut self.cx, now, to, relocation)
+            }
         }
     }
 }
