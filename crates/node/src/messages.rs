@@ -18,6 +18,7 @@ pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
 pub(crate) use crate::interface::{HubMessage, WorkerMessage};
 use crate::{
     ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+    bans::Bans,
 };
 
 /// Another place that has interests.
@@ -460,6 +461,47 @@ pub(crate) struct UpNode {
     pub slot: NodeSlot,
     /// Of records and sessions that are sent there.
     pub journal: JournalVersion,
+}
+
+/// What every worker of a node has to know of the cluster. The hub has the original, and sends the workers another one when something has changed.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// Of this node. It rises if an earlier start of the node is remembered with a higher one.
+    pub incarnation: Incarnation,
+    /// The other nodes that are up.
+    pub up: Vec<UpNode>,
+    /// The other nodes that belong to the cluster, up or down.
+    pub members: Vec<NodeId>,
+    /// Free capacity of those that are up (C of Overlays 4.2.1), as far as it is known.
+    pub capabilities: Vec<(NodeId, u64)>,
+    /// Where clients reach the other nodes.
+    pub elsewhere: Arc<Elsewhere>,
+    /// Who may not connect.
+    pub bans: Arc<Bans>,
+    /// This side has no quorum (rule 19).
+    pub is_minority: bool,
+}
+
+impl Cluster {
+    /// A cluster without other nodes.
+    pub fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            up: Vec::new(),
+            members: Vec::new(),
+            capabilities: Vec::new(),
+            elsewhere: Arc::default(),
+            bans: Arc::default(),
+            is_minority: false,
+        }
+    }
+
+    /// Free capacity of a node. One that has none left, or whose capacity is unknown, counts as 1, as in `rendezvous_by_weight`: if that is true of
+    /// all, each has a share.
+    pub fn capability_of(&self, node: NodeId) -> u64 {
+        let known = self.capabilities.iter().find(|(of, _)| *of == node);
+        known.map_or(1, |(_, capability)| (*capability).max(1))
+    }
 }
 
 /// What becomes of a session that another node asks for.

@@ -74,7 +74,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    messages::{Claim, ToHub, ToWorker},
+    messages::{Claim, Cluster, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -161,6 +161,7 @@ impl Hub {
                 up: BTreeMap::new(),
                 members: Members::default(),
                 quorum: Quorum::default(),
+                cluster: Cluster::new(config.overlay.incarnation),
                 is_ready: false,
                 directory: Directory::new(seed),
                 outgoing: Outgoing::new(workers),
@@ -602,8 +603,7 @@ impl Hub {
             }
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
-                self.cx
-                    .send_to_workers(|| ToWorker::Incarnation(incarnation));
+                self.cx.change_cluster(|it| it.incarnation = incarnation);
                 self.view_changed(now);
             }
             Output::Event(event) => {

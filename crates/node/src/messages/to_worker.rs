@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use thicket_overlay::{Incarnation, NodeId};
+use thicket_overlay::NodeId;
 use thicket_session::{retained::RetainedCursor, time::Instant};
 
 use super::{
-    Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
-    Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, UpNode, Way,
+    Adopted, BackupReport, ClaimGrant, ClaimRefusal, Cluster, InterestChange, Merge, NumberRuns,
+    Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, Way,
 };
-use crate::{ConnectionId, WorkerId, bans::Bans};
+use crate::{ConnectionId, WorkerId};
 
 /// From the hub, or from another worker where that is stated.
 #[derive(Debug)]
@@ -120,28 +120,14 @@ pub(crate) enum ToWorker {
         /// By their `uid`: they were fully synced, or have ended.
         replaced: Vec<u128>,
     },
-    /// The other nodes.
-    Nodes {
-        up: Vec<UpNode>,
-        /// Those that belong to the cluster, up or down.
-        members: Vec<NodeId>,
-    },
-    /// Free capacity of other nodes that are up (C of Overlays 4.2.1).
-    Capabilities(Vec<(NodeId, u64)>),
+    /// The cluster from now on; something of it has changed.
+    Cluster(Arc<Cluster>),
     /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
     /// this node stood still last, from, until.
     DeclaredDownBy {
         node: NodeId,
         paused: Option<(Instant, Instant)>,
     },
-    /// This side of the cluster has no quorum, or has it again (rule 19).
-    Minority(bool),
-    /// An earlier start of this node is remembered with a higher incarnation; this one is above it now.
-    Incarnation(Incarnation),
-    /// Who may not connect, from now on.
-    Bans(Arc<Bans>),
-    /// Where clients reach the other nodes.
-    Elsewhere(Arc<Elsewhere>),
     /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
     PlaceAnswer(PlaceAsked, Option<NodeId>),
     /// Which topics have most messages, since the last such request?

@@ -83,6 +83,8 @@ mod trace;
 mod transfer;
 mod wills;
 
+use std::sync::Arc;
+
 use thicket_mqtt::{DecodeError, ReasonCode};
 use thicket_session::time::Instant;
 
@@ -103,7 +105,7 @@ use self::{
 };
 use crate::{
     ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
-    messages::{ToHub, ToWorker, WorkerMessage},
+    messages::{Cluster, ToHub, ToWorker, WorkerMessage},
 };
 
 pub(crate) use self::relocate::Relocated;
@@ -309,13 +311,29 @@ impl Worker {
         self.attach(now, id);
     }
 
+    /// The cluster has changed.
+    fn handle_cluster(&mut self, now: Now, cluster: Arc<Cluster>) {
+        let before = std::mem::replace(&mut self.cx.cluster, Arc::clone(&cluster));
+        if cluster.incarnation != before.incarnation {
+            // What was gathered under the old one leaves under it.
+            self.cx.seal_records();
+            self.cx.config.incarnation = cluster.incarnation;
+        }
+        if cluster.up != before.up || cluster.members != before.members {
+            self.primaries.handle_nodes(&mut self.cx, now, &before.up);
+            self.groups.reassign_from_lost(&mut self.cx, now);
+            self.take_back_drained(now);
+        }
+        if !Arc::ptr_eq(&cluster.bans, &before.bans) {
+            self.disconnect_banned(now);
+        }
+        if cluster.is_minority != before.is_minority {
+            self.handle_minority(now);
+        }
+    }
+
     fn handle_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
         match message.0 {
-            ToWorker::Incarnation(incarnation) => {
-                // What was gathered under the old one leaves under it.
-                self.cx.seal_records();
-                self.cx.config.incarnation = incarnation;
-            }
             ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
@@ -323,7 +341,6 @@ impl Worker {
             ToWorker::Record { origin, bytes, way } => {
                 self.handle_single_record(now, origin, &bytes, way);
             }
-            ToWorker::Bans(bans) => self.handle_bans(now, bans),
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
             ToWorker::Refused(runs) => self.cx.debts.refuse(&runs),
             ToWorker::InterestSettled { sequence, retained } => {
@@ -355,7 +372,6 @@ impl Worker {
                 }
             },
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
-            ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
             ToWorker::TopicRatesAsked => {
                 let counts = &mut self.topic_counts;
                 counts.handle_topic_rates_asked(&mut self.cx, now);
@@ -406,12 +422,7 @@ impl Worker {
             } => self
                 .queries
                 .handle_retained_page(&mut self.cx, now, query, &records, rest),
-            ToWorker::Nodes { up, members } => {
-                self.primaries.handle_nodes(&mut self.cx, now, up, members);
-                self.groups.reassign_from_lost(&mut self.cx, now);
-                self.take_back_drained(now);
-            }
-            ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
+            ToWorker::Cluster(cluster) => self.handle_cluster(now, cluster),
             ToWorker::Replicate {
                 from,
                 stream,
@@ -441,7 +452,6 @@ impl Worker {
                 .sources
                 .handle_adoptions(&mut self.cx, now, by, &adopted, &replaced),
             ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
-            ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),
             ToWorker::Evict {
                 client_id,
                 may_contest,

@@ -11,7 +11,7 @@ use super::Placing;
 use crate::{
     ClientAddress, ListenerLikeness, NodeLoad, NodeState, Now,
     hub::{context::Context, control::Message},
-    messages::{Elsewhere, NodeElsewhere, ToWorker},
+    messages::{Elsewhere, NodeElsewhere},
 };
 
 /// Time after which the other nodes are sent message rates that have changed by less than what decides anything: people look at them.
@@ -168,7 +168,6 @@ impl Placing {
             }
         });
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
-        self.redirection.elsewhere = Arc::clone(&elsewhere);
-        cx.send_to_workers(|| ToWorker::Elsewhere(Arc::clone(&elsewhere)));
+        cx.change_cluster(|it| it.elsewhere = elsewhere);
     }
 }

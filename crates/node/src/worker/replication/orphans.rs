@@ -459,7 +459,7 @@ impl Primaries {
 
 /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
 pub(super) fn strike_successors(cx: &mut Context) {
-    let (own, up) = (cx.config.node, &cx.up);
+    let (own, up) = (cx.config.node, &cx.cluster.up);
     for backup in cx.sessions.backups_mut() {
         let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
         backup.members.retain(is_left);
@@ -494,7 +494,7 @@ pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Editio
 pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members: &[NodeId]) {
     for node in members {
         let is_up = |up: &UpNode| up.node == *node;
-        if !cx.up.iter().any(is_up) {
+        if !cx.cluster.up.iter().any(is_up) {
             continue;
         }
         let number = cx.journal.next_number();

@@ -39,7 +39,7 @@ use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
     hub::{context::Context, control::Message},
-    messages::{Claim, Elsewhere, ToWorker},
+    messages::{Claim, ToWorker},
     scope::client_id_of,
 };
 
@@ -55,8 +55,6 @@ const LEFT_ALONE: Duration = Duration::from_secs(3600);
 /// A node's state of redirection.
 #[derive(Debug)]
 pub(in crate::hub) struct Redirection {
-    /// Where clients reach the other nodes.
-    pub elsewhere: Arc<Elsewhere>,
     picture: Picture,
     budget: Budget,
     /// Clients that were redirected lately; and whether by this node.
@@ -70,7 +68,6 @@ pub(in crate::hub) struct Redirection {
 impl Redirection {
     pub fn new(config: &HubConfig, seed: u64) -> Self {
         Self {
-            elsewhere: Arc::default(),
             picture: Picture::new(config.redirection.policy.unwrap_or_default(), seed)
                 .with_readings_of(SHOWN_AFTER_MS),
             budget: Budget::new(config.redirection.per_s),
@@ -210,7 +207,7 @@ impl Placing {
         if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
             return Err(RedirectionReason::Unsure);
         }
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         let suits = |listener: ListenerId| {
             let elsewhere = &elsewhere;
             move |key: u64| elsewhere.address(NodeId(key), listener).is_some()
@@ -254,7 +251,7 @@ impl Placing {
         let Learned::At(node) = self.learned_node(cx, now, name) else {
             return RedirectionReason::Version;
         };
-        let can_come = self.redirection.elsewhere.address(node, listener).is_some();
+        let can_come = cx.cluster.elsewhere.address(node, listener).is_some();
         if !can_come || self.stays(now, name) {
             return RedirectionReason::Version;
         }

@@ -91,7 +91,7 @@ impl Placing {
             return None;
         }
         let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         let suits = |key| elsewhere.has(NodeId(key));
         let picture = &mut self.redirection.picture;
         picture.excess(now_ms, own, MARGIN, suits)
@@ -134,7 +134,7 @@ impl Placing {
         mut clients: Vec<(WorkerId, Movable)>,
     ) {
         let to = NodeId(excess.to);
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         clients.retain(|(_, client)| {
             let redirection = &self.redirection;
             redirection
