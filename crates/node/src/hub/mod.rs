@@ -497,7 +497,7 @@ impl Hub {
             ToHub::Barrier { barrier } => self.ownership.begin_barrier(&mut self.cx, from, barrier),
             ToHub::Covered(sets) => self.handle_covered(from, sets),
             ToHub::Promoted { node } => self.handle_promoted(now, from, node),
-            ToHub::TopicRates(rates) => self.placing.handle_topic_rates(&mut self.cx, from, rates),
+            ToHub::TopicRates(rates) => self.placing.handle_topic_rates(from, rates),
             ToHub::PlaceAsked(asked) => self.placing.answer_place(&mut self.cx, now, from, asked),
             ToHub::Movable(movable) => {
                 self.placing

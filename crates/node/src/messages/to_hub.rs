@@ -85,7 +85,7 @@ pub(crate) enum ToHub {
     Promoted { node: NodeId },
     /// Which node would be better for a topic of a client? Answered before later messages are.
     PlaceAsked(PlaceAsked),
-    /// The answer to `TopicRatesAsked`.
+    /// The topics with most messages since the last report.
     TopicRates(Vec<TopicRate>),
     /// The answer to `MovableAsked`.
     Movable(Vec<Movable>),

@@ -130,8 +130,6 @@ pub(crate) enum ToWorker {
     },
     /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
     PlaceAnswer(PlaceAsked, Option<NodeId>),
-    /// Which topics have most messages, since the last such request?
-    TopicRatesAsked,
     /// Which clients may be sent away? Their messages are counted from one such request to the next.
     MovableAsked,
     /// What do your clients do, those from this connection on? Requested by the rebalancer, in this round.

@@ -226,6 +226,8 @@ impl Worker {
         self.cx.effort.begin_round();
         self.settle_met(now);
         self.cx.pull_relieved(now);
+        self.topic_counts.review(&mut self.cx, now);
+        self.primaries.level_backups(&mut self.cx, now);
         self.promote_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
         self.primaries.await_reached(&mut self.cx);
@@ -372,11 +374,6 @@ impl Worker {
                 }
             },
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
-            ToWorker::TopicRatesAsked => {
-                let counts = &mut self.topic_counts;
-                counts.handle_topic_rates_asked(&mut self.cx, now);
-                self.primaries.level_backups(&mut self.cx, now);
-            }
             ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::HabitsAsked { asker, round, from } => {
                 handle_habits_asked(&mut self.cx, now, asker, round, from);

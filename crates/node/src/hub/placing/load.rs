@@ -72,7 +72,7 @@ impl Placing {
         };
         self.send_load_if_changed(cx, now);
         self.review_load(cx, now);
-        self.count_topics(cx, now);
+        self.send_topics_if_changed(cx);
         self.review_rebalance(cx, now);
         self.learn_clients(cx, now);
         self.expire_placements(cx, now);
