@@ -82,8 +82,7 @@ impl Hub {
     /// A message of a worker is over the limit: its publisher is refused (rule 18).
     pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
         if number > 0 {
-            self.refuse_ahead(from, number);
-            self.cx.outgoing.acknowledge(from, number);
+            self.cx.outgoing.refuse_here(from, number);
         }
     }
 
