@@ -91,7 +91,7 @@ impl Placing {
     fn set_draining(&mut self, cx: &mut Context, now: Now, is_draining: bool) {
         self.loads.own.load.is_draining = is_draining;
         self.send_load_if_changed(cx, now);
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
     }
 
     /// See [`crate::Hub::is_draining`].
@@ -136,13 +136,13 @@ impl Placing {
         if before.as_ref().map(place) != self.loads.of(from).map(place) {
             self.send_addresses(cx);
         }
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
     }
 
     pub(super) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         if self.loads.others.remove(&node).is_some() {
             self.send_addresses(cx);
-            self.update_picture(cx, now);
+            self.update_balancer(cx, now);
         }
     }
 

@@ -7,7 +7,7 @@
 //! | state | event | next |
 //! | --- | --- | --- |
 //! | idle | the nodes, their loads or their traffic have changed enough (`trend`), clients were moved, or an operator asks | gathering: each node is asked for its clients, page by page |
-//! | gathering | all have answered | planned (`anew`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
+//! | gathering | all have answered | planned (`several`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
 //! | moving | all are ordered | idle; for two intervals loads show what they did, then it checks whether that is enough |
@@ -17,11 +17,11 @@
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour,
 //! both noted by its node and sent to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
 
-mod anew;
 mod ask;
 mod gather;
 mod inventory;
 mod orders;
+mod several;
 mod trend;
 
 use std::{
@@ -265,9 +265,9 @@ impl Placing {
             gamma: GAMMA,
             ..RebalanceLimits::default()
         };
-        let anew = several.plan(&situation, &topics, &nodes, inventory, limits);
-        let planned = anew.and_then(|anew| match anew {
-            Some(anew) => Ok(anew),
+        let placed = several.plan(&situation, &topics, &nodes, inventory, limits);
+        let planned = placed.and_then(|placed| match placed {
+            Some(placed) => Ok(placed),
             None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
         });
         // A dry run does not perform what is due.

@@ -53,7 +53,7 @@ pub(super) enum Moving {
 impl Placing {
     /// Loads were measured again.
     pub(in crate::hub::placing) fn review_load(&mut self, cx: &mut Context, now: Now) {
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
         let excess = self.own_excess(cx, now);
         match (&self.redirection.moving, excess) {
             (Moving::Settling { until }, _) if *until > now.instant => {}
@@ -93,8 +93,8 @@ impl Placing {
         let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
         let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         let suits = |key| elsewhere.has(NodeId(key));
-        let picture = &mut self.redirection.picture;
-        picture.excess(now_ms, own, MARGIN, suits)
+        let balancer = &mut self.redirection.balancer;
+        balancer.excess(now_ms, own, MARGIN, suits)
     }
 
     fn ask_movable(&mut self, cx: &mut Context) {
@@ -181,8 +181,8 @@ impl Placing {
         for (worker, client) in chosen {
             let name = &*client.client_id;
             self.note_redirected(cx, now, name, name, to, RedirectionReason::Moved);
-            let picture = &mut self.redirection.picture;
-            picture.sent(now.instant.as_millis(), to.0);
+            let balancer = &mut self.redirection.balancer;
+            balancer.sent(now.instant.as_millis(), to.0);
             let send = ToWorker::SendClient {
                 client_id: client.client_id,
                 to: Arc::clone(&references),
