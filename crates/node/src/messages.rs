@@ -405,6 +405,10 @@ pub(crate) enum SessionState {
     Connected,
     /// Nobody is connected; it waits.
     Waiting,
+    /// A backup of it was promoted: its primary handed it over.
+    TakenOver,
+    /// A backup of it was promoted, and its primary has it too.
+    Branch,
     /// It was to be evicted, and has something that is nowhere else.
     Contested,
     /// It has ended, and so have earlier branches of it at other nodes.

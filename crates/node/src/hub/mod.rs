@@ -527,18 +527,6 @@ impl Hub {
                 self.ownership
                     .handle_handover_refused(&mut self.cx, now, &client_id, from);
             }
-            ToHub::TakenOver {
-                client_id,
-                epoch,
-                is_branch,
-            } => {
-                if is_branch {
-                    // First: what the registrar answers at once is not about a claim that was granted.
-                    self.ownership.give_way(&mut self.cx, from, &client_id);
-                }
-                self.ownership
-                    .handle_taken_over(&mut self.cx, now, from, &client_id, epoch);
-            }
         }
     }
 

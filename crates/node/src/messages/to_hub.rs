@@ -52,12 +52,6 @@ pub(crate) enum ToHub {
     Fetched { request: u64, answer: Fetched },
     /// The interests of what was imported are settled; or the queue has been taken in.
     Imported { request: u64 },
-    /// A backup was promoted, with this epoch: its primary handed it over, or, `is_branch`, has it too.
-    TakenOver {
-        client_id: Arc<str>,
-        epoch: Epoch,
-        is_branch: bool,
-    },
     /// A session that `from` handed over to this node met another one here, which stays.
     HandoverRefused { client_id: Arc<str>, from: NodeId },
     /// The connection is wanted here, with its session; `from`: the worker that offers it.

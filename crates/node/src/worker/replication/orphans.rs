@@ -23,7 +23,7 @@ use thicket_session::{server::Epoch, time::Instant};
 use super::{backup::Sources, learning::end_spare_backups, primary::Primaries};
 use crate::{
     Now,
-    messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
+    messages::{Adopted, InterestChange, SessionState, ToHub, ToWorker, UpNode},
     worker::{
         Worker,
         context::Context,
@@ -227,7 +227,7 @@ impl Worker {
             if self.fail_over(now, key, changes) {
                 count += 1;
                 // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
-                report_taken_over(&mut self.cx, key, false);
+                report_taken_over(&mut self.cx, key, SessionState::TakenOver);
             }
         }
         count
@@ -506,15 +506,15 @@ pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members
     }
 }
 
-/// Reports to the hub that a backup was promoted.
-pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_branch: bool) {
+/// Reports to the hub that a backup was promoted, behind what was sent before: `TakenOver` or `Branch`.
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, state: SessionState) {
     let Some(session) = cx.sessions.get(key) else {
         return;
     };
-    let taken_over = ToHub::TakenOver {
+    let report = ToHub::Session {
         client_id: (*session.client_id).into(),
+        state,
         epoch: session.epoch,
-        is_branch,
     };
-    cx.send_to_hub_after_records(taken_over);
+    cx.send_to_hub_after_records(report);
 }
