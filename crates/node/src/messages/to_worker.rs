@@ -67,11 +67,9 @@ pub(crate) enum ToWorker {
     },
     /// That node does not want the session any more; it stays here.
     CancelSwitchover { client_id: Arc<str>, to: NodeId },
-    /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
-    Synchronise { home: WorkerId, barrier: u64 },
-    /// All that the sender had to pass on when the barrier began has arrived: the hub from other nodes; another worker, in answer to `Synchronise`, its
-    /// own.
-    BarrierPassed { barrier: u64 },
+    /// All that the sender had for `home` when it began this barrier is in front of this: the hub what came from other nodes. The other workers send it
+    /// on to `home`, behind their own.
+    BarrierPassed { home: WorkerId, barrier: u64 },
     /// The snapshot of another node's branch of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
         request: u64,

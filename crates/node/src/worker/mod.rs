@@ -387,10 +387,6 @@ impl Worker {
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            ToWorker::Synchronise { home, barrier } => {
-                self.cx
-                    .send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
-            }
             ToWorker::CancelSwitchover { client_id, to } => {
                 self.handle_cancel_switchover(now, &client_id, to)
             }
@@ -439,7 +435,9 @@ impl Worker {
                     .note_declared_down(&mut self.cx, now, node, paused);
                 self.handle_backups_lost(now, node);
             }
-            ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
+            ToWorker::BarrierPassed { home, barrier } => {
+                self.handle_barrier_passed(now, home, barrier);
+            }
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             ToWorker::Adoptions {
                 by,
