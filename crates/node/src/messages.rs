@@ -11,6 +11,7 @@ use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{
     retained::RetainedCursor,
     server::{Epoch, JournalVersion},
+    time::Instant,
     topic::SubscriptionFilter,
 };
 
@@ -445,6 +446,13 @@ pub(crate) struct ReachedBackup {
     pub origin: Origin,
     /// A record.
     pub bytes: Vec<u8>,
+}
+
+/// Another node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Absence {
+    /// When this node stood still last, from, until.
+    pub paused: Option<(Instant, Instant)>,
 }
 
 /// A session that another node adopted.

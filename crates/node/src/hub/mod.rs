@@ -74,7 +74,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    messages::{Claim, Cluster, ToHub, ToWorker},
+    messages::{Absence, Claim, Cluster, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -683,8 +683,9 @@ impl Hub {
         if paused.is_none() && self.cx.overlay.last_pause().is_some() {
             thicket_session::reach!("time RESUMED");
         }
+        let absence = Some(Absence { paused });
         self.cx
-            .send_to_workers(|| ToWorker::DeclaredDownBy { node, paused });
+            .send_to_workers(|| ToWorker::BackupsLost { node, absence });
         self.hints_lose_control(node);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);

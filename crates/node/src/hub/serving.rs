@@ -293,7 +293,10 @@ impl Hub {
         // that: what its primary has not received is found by a full sync.
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
             self.cx
-                .send_to_workers_after_records(|| ToWorker::BackupsLost { node });
+                .send_to_workers_after_records(|| ToWorker::BackupsLost {
+                    node,
+                    absence: None,
+                });
         }
         self.ownership.advance_claims(&mut self.cx, now);
     }

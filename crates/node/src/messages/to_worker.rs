@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use thicket_overlay::NodeId;
-use thicket_session::{retained::RetainedCursor, time::Instant};
+use thicket_session::retained::RetainedCursor;
 
 use super::{
-    Adopted, BackupReport, ClaimGrant, ClaimRefusal, Cluster, InterestChange, Merge, NumberRuns,
-    Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, Way,
+    Absence, Adopted, BackupReport, ClaimGrant, ClaimRefusal, Cluster, InterestChange, Merge,
+    NumberRuns, Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, Way,
 };
 use crate::{ConnectionId, WorkerId};
 
@@ -104,8 +104,11 @@ pub(crate) enum ToWorker {
         stream: u64,
         report: BackupReport,
     },
-    /// What a node was sent by a stream may be lost.
-    BackupsLost { node: NodeId },
+    /// What a node was sent by a stream may be lost; `absence`: because it had declared this node down.
+    BackupsLost {
+        node: NodeId,
+        absence: Option<Absence>,
+    },
     /// A node is down: the backups of its sessions are promoted. `is_news`: this side noticed it going down, and publishes the wills of its clients.
     Promote { node: NodeId, is_news: bool },
     /// The backups of a node's sessions are out of date.
@@ -120,12 +123,6 @@ pub(crate) enum ToWorker {
     },
     /// The cluster from now on; something of it has changed.
     Cluster(Arc<Cluster>),
-    /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
-    /// this node stood still last, from, until.
-    DeclaredDownBy {
-        node: NodeId,
-        paused: Option<(Instant, Instant)>,
-    },
     /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
     PlaceAnswer(PlaceAsked, Option<NodeId>),
     /// Which clients may be sent away? Their messages are counted from one such request to the next.

@@ -429,10 +429,11 @@ impl Worker {
             } => self
                 .primaries
                 .handle_backup_report(&mut self.cx, now, from, stream, report),
-            ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
-            ToWorker::DeclaredDownBy { node, paused } => {
-                self.primaries
-                    .note_declared_down(&mut self.cx, now, node, paused);
+            ToWorker::BackupsLost { node, absence } => {
+                if let Some(absence) = absence {
+                    self.primaries
+                        .note_absence(&mut self.cx, now, node, absence);
+                }
                 self.handle_backups_lost(now, node);
             }
             ToWorker::BarrierPassed { home, barrier } => {

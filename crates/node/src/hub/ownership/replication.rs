@@ -144,7 +144,11 @@ impl Ownership {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
                 cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is ignored.
-                cx.send_to_worker(from, ToWorker::BackupsLost { node: to });
+                let lost = ToWorker::BackupsLost {
+                    node: to,
+                    absence: None,
+                };
+                cx.send_to_worker(from, lost);
                 return;
             }
         }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     ConnectionId, Now,
     marks::{Mark, SETTLED},
-    messages::{BackupReport, ReachedBackup, ToHub, UpNode},
+    messages::{Absence, BackupReport, ReachedBackup, ToHub, UpNode},
     queue::History,
     worker::{
         Worker,
@@ -148,14 +148,14 @@ impl Primaries {
     ///
     /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
     /// precedence over what they had done here.
-    pub(in super::super) fn note_declared_down(
+    pub(in super::super) fn note_absence(
         &mut self,
         cx: &mut Context,
         now: Now,
         node: NodeId,
-        paused: Option<(Instant, Instant)>,
+        absence: Absence,
     ) {
-        if let Some((from, until)) = paused {
+        if let Some((from, until)) = absence.paused {
             for (_, session) in cx.sessions.iter_mut() {
                 if session.disconnected_at.is_some_and(|at| at >= until) {
                     session.disconnected_at = Some(from);
