@@ -26,8 +26,8 @@ pub(crate) enum ToWorker {
     },
     /// The sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
-    /// These of its numbers are over a limit: their publishers are refused when all destinations have acknowledged them, which `Acknowledged` reports
-    /// of the sender too.
+    /// These of its numbers are over a limit: their publishers are refused when the last destination has acknowledged them. What refuses them
+    /// acknowledges them as well.
     Refused(NumberRuns),
     /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
@@ -104,7 +104,7 @@ pub(crate) enum ToWorker {
         stream: u64,
         report: BackupReport,
     },
-    /// What a node was sent by a stream may be lost; `absence`: because it had declared this node down.
+    /// What a node was sent by a stream may be lost; `absence`: and the node had declared this one down.
     BackupsLost {
         node: NodeId,
         absence: Option<Absence>,

@@ -180,7 +180,7 @@ fn no_node_is_to_take_over_much_more_than_its_share_of_the_load() {
         let mut world = World::new(seed, weather);
         let clients = heavy_sessions(&mut world);
         assert_eq!(backups_at(&world, [1, 2, 3]), [12, 0, 0]);
-        // The rates of some are measured before others', and a node looks at them each half a minute.
+        // Loads are looked at every half a minute. At first they are means since the clients connected, one after the other.
         flow(&mut world, 130);
         become_covered(&mut world);
         assert_eq!(backups_at(&world, [1, 2, 3]), [4, 4, 4], "seed {seed}");
