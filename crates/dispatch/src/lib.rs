@@ -8,7 +8,7 @@
 //! * `board`: the state of all brokers; `http`: the same over HTTP;
 //! * `rounds`, `reception`, `connection`, `hello`, `recent`: the clients; `relay`, `tls`: their bytes.
 //!
-//! Left to others: the choice itself ([`thicket_placement::Picture`]), and the command line (`thicket dispatch`).
+//! Left to others: the choice itself ([`thicket_placement::LoadBalancer`]), and the command line (`thicket dispatch`).
 //!
 //! Invariants: memory grows only with bytes that have arrived; connections, bytes held for each of them, and remembered clients have limits;
 //! dispatchers share no state; a reload ends no connection of a client.
@@ -35,7 +35,7 @@ use std::time::Instant;
 
 use mio::{Interest, Poll, Token, Waker};
 use slab::Slab;
-use thicket_placement::{Picture, Policy};
+use thicket_placement::{LoadBalancer, Policy};
 
 pub use error::DispatchError;
 pub use options::{Broker, Listener, Tls};
@@ -107,7 +107,7 @@ impl Dispatcher {
             listeners,
             connections: Slab::new(),
             board: Arc::clone(&board),
-            picture: Picture::new(config.policy, config.seed),
+            balancer: LoadBalancer::new(config.policy, config.seed),
             tools: relay::Tools::new(),
             recent: recent::Recent::default(),
             max_connections: config.max_connections,

@@ -117,8 +117,8 @@ impl Rounds {
             .map(|entry| entry.candidate())
             .collect();
         let now_ms = self.start.elapsed().as_millis() as u64;
-        self.picture.update(now_ms, candidates);
-        let key = self.picture.choose(now_ms)?;
+        self.balancer.update(now_ms, candidates);
+        let key = self.balancer.choose(now_ms)?;
         entries.into_iter().find(|entry| entry.key == key)
     }
 

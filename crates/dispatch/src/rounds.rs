@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
-use thicket_placement::{Picture, State};
+use thicket_placement::{LoadBalancer, State};
 use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
 
 use crate::DispatchError;
@@ -54,7 +54,7 @@ pub(crate) struct Rounds {
     pub listeners: Vec<Open>,
     pub connections: Slab<Connection>,
     pub board: Arc<Board>,
-    pub picture: Picture,
+    pub balancer: LoadBalancer,
     pub tools: Tools,
     pub recent: Recent,
     pub max_connections: usize,

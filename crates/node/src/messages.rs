@@ -9,7 +9,9 @@ use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{
+    retained::RetainedCursor,
     server::{Epoch, JournalVersion},
+    time::Instant,
     topic::SubscriptionFilter,
 };
 
@@ -17,6 +19,7 @@ pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
 pub(crate) use crate::interface::{HubMessage, WorkerMessage};
 use crate::{
     ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+    bans::Bans,
 };
 
 /// Another place that has interests.
@@ -67,6 +70,20 @@ pub(crate) struct Origin {
     pub incarnation: Incarnation,
     /// The worker of that node.
     pub stream: StreamId,
+}
+
+/// How a message of another worker or node comes to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In its origin's stream, as at all its destinations.
+    Stream,
+    /// Other nodes kept it while this node was down: backups of sessions here do not receive it by themselves.
+    Hint,
+    /// Nodes that met have compared their retained messages. It is not acknowledged.
+    Comparison,
+    /// It is the last write of a topic that several clients wrote at once: sessions that did not get it last get it again. It is not acknowledged; of a
+    /// removal the number is 0.
+    LastWrite,
 }
 
 /// One record on its way from a worker to the hub, or several in a row that go to the same nodes and have no numbers, or
@@ -147,6 +164,30 @@ pub(crate) struct Claim {
     pub asks: Option<Arc<PlacementRequest>>,
     /// How that was answered.
     pub placed: Option<Placed>,
+}
+
+/// A connection that moves to another worker of its node with its session.
+#[derive(Debug, Clone)]
+pub(crate) struct Relocation {
+    /// Of the worker that has it.
+    pub connection: ConnectionId,
+    /// Its serial.
+    pub serial: u64,
+    /// Of its session.
+    pub client_id: Arc<str>,
+    /// Messages that it brings, a second.
+    pub rate: u64,
+}
+
+/// Asks for retained messages, a page at a time. The hub has no state of it between two pages.
+#[derive(Debug)]
+pub(crate) struct RetainedQuery {
+    /// Of the worker, the same for all pages.
+    pub query: u64,
+    /// Where the page begins.
+    pub cursor: RetainedCursor,
+    /// The position in `InterestSettled`: what came later reaches the new subscription as a message.
+    pub upto: u64,
 }
 
 /// Where the sessions of a client should be.
@@ -365,6 +406,10 @@ pub(crate) enum SessionState {
     Connected,
     /// Nobody is connected; it waits.
     Waiting,
+    /// A backup of it was promoted: its primary handed it over.
+    TakenOver,
+    /// A backup of it was promoted, and its primary has it too.
+    Branch,
     /// It was to be evicted, and has something that is nowhere else.
     Contested,
     /// It has ended, and so have earlier branches of it at other nodes.
@@ -403,6 +448,13 @@ pub(crate) struct ReachedBackup {
     pub bytes: Vec<u8>,
 }
 
+/// Another node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Absence {
+    /// When this node stood still last, from, until.
+    pub paused: Option<(Instant, Instant)>,
+}
+
 /// A session that another node adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Adopted {
@@ -421,6 +473,47 @@ pub(crate) struct UpNode {
     pub slot: NodeSlot,
     /// Of records and sessions that are sent there.
     pub journal: JournalVersion,
+}
+
+/// What every worker of a node has to know of the cluster. The hub has the original, and sends the workers another one when something has changed.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// Of this node. It rises if an earlier start of the node is remembered with a higher one.
+    pub incarnation: Incarnation,
+    /// The other nodes that are up.
+    pub up: Vec<UpNode>,
+    /// The other nodes that belong to the cluster, up or down.
+    pub members: Vec<NodeId>,
+    /// Free capacity of those that are up (C of Overlays 4.2.1), as far as it is known.
+    pub capabilities: Vec<(NodeId, u64)>,
+    /// Where clients reach the other nodes.
+    pub elsewhere: Arc<Elsewhere>,
+    /// Who may not connect.
+    pub bans: Arc<Bans>,
+    /// This side has no quorum (rule 19).
+    pub is_minority: bool,
+}
+
+impl Cluster {
+    /// A cluster without other nodes.
+    pub fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            up: Vec::new(),
+            members: Vec::new(),
+            capabilities: Vec::new(),
+            elsewhere: Arc::default(),
+            bans: Arc::default(),
+            is_minority: false,
+        }
+    }
+
+    /// Free capacity of a node. One that has none left, or whose capacity is unknown, counts as 1, as in `rendezvous_by_weight`: if that is true of
+    /// all, each has a share.
+    pub fn capability_of(&self, node: NodeId) -> u64 {
+        let known = self.capabilities.iter().find(|(of, _)| *of == node);
+        known.map_or(1, |(_, capability)| (*capability).max(1))
+    }
 }
 
 /// What becomes of a session that another node asks for.

@@ -1,7 +1,7 @@
 //! The control plane of Detti IV.A: clients by name ask where their sessions should be, and a placement is a reservation.
 //!
 //! One [`ControlPlane`] answers at a time; others receive its answers ([`Placement`]) and can continue from them ([`ControlPlane::restore`]). A
-//! placement counts from when it is made, so that the next one takes it into account: with a picture that many answers share, internal traffic grows
+//! placement counts from when it is made, so that the next one takes it into account: with a view that many answers share, internal traffic grows
 //! by more than an order of magnitude. It holds until its time is over unless it is asked for again.
 //!
 //! - A topic is in one session. A filter with wildcards stays whole in one too: at the node where most of what it matches is published.

@@ -10,7 +10,7 @@
 //! - An [`Advisor`] starts from the nodes of recorded clients, and finds the moves that adding or removing a node needs.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
 //! - [`SitePrices`] gives the cost of messages between sites.
-//! - [`Picture`] chooses a broker for a client that connects, by the present loads of brokers.
+//! - [`LoadBalancer`] chooses a broker for a client that connects, by the present loads of brokers.
 //! - [`plan_moves`] finds which connected clients should be at another node, and what that gains.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
@@ -72,11 +72,11 @@ pub use model::{
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
 pub use rebalance::{
-    AnewPlan, AnewSession, Attached, Balance, COLD, CONNECTION_LOAD, Move, MoveReason, Placeable,
-    Plan, RebalanceClient, RebalanceLimits, RebalanceNode, Situation, Sizing, SizingReading,
-    WORTH_RATE, WORTH_SHARE, plan_moves, plan_placements, replan,
+    Attached, Balance, COLD, CONNECTION_LOAD, Move, MoveReason, Placeable, PlacementPlan, Plan,
+    PlannedSession, RebalanceClient, RebalanceLimits, RebalanceNode, Situation, Sizing,
+    SizingReading, WORTH_RATE, WORTH_SHARE, plan_moves, plan_placements, replan,
 };
-pub use redirect::{Candidate, Excess, Load, Picture, Policy, State};
+pub use redirect::{Candidate, Excess, Load, LoadBalancer, Policy, State};
 pub use replay::{Advisor, Arrival, Change, Outcome, Relocation, Replay, Step};
 
 pub use simulator::{

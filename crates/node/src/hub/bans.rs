@@ -9,7 +9,6 @@ use super::Hub;
 use crate::{
     Ban, Now,
     bans::{BANS, Bans},
-    messages::ToWorker,
 };
 
 impl Hub {
@@ -32,7 +31,6 @@ impl Hub {
             return;
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
-        self.cx
-            .send_to_workers(|| ToWorker::Bans(Arc::clone(&bans)));
+        self.cx.change_cluster(|it| it.bans = bans);
     }
 }

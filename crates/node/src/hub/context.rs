@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
-    messages::{Claim, ClaimRefusal, ToWorker, WorkerMessage},
+    messages::{Claim, ClaimRefusal, Cluster, ToWorker, WorkerMessage},
 };
 
 /// See the module's documentation.
@@ -29,6 +29,8 @@ pub(super) struct Context {
     /// The nodes that belong to the cluster.
     pub members: Members,
     pub quorum: Quorum,
+    /// As the workers see it.
+    pub cluster: Cluster,
     /// Clients are served (rule 3 between nodes).
     pub is_ready: bool,
     /// The sessions of this node.
@@ -71,6 +73,13 @@ impl Context {
     pub fn send_to_workers_after_records(&mut self, content: impl Fn() -> ToWorker) {
         self.outgoing.seal(&mut self.outputs);
         self.send_to_workers(content);
+    }
+
+    /// Sends the workers a change of the cluster.
+    pub fn change_cluster(&mut self, change: impl FnOnce(&mut Cluster)) {
+        change(&mut self.cluster);
+        let cluster = Arc::new(self.cluster.clone());
+        self.send_to_workers(|| ToWorker::Cluster(Arc::clone(&cluster)));
     }
 
     /// To another node, if it is linked: one that is not is sent everything again when it is back.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now, WorkerId,
-    messages::{ForwardEntry, NumberRuns, Origin, ToWorker, push_number},
+    messages::{ForwardEntry, NumberRuns, Origin, ToWorker, Way, push_number},
     work,
 };
 
@@ -82,7 +82,7 @@ impl Hub {
     /// A message of a worker is over the limit: its publisher is refused (rule 18).
     pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
         if number > 0 {
-            self.cx.outgoing.refuse(from, number);
+            self.cx.outgoing.refuse_here(from, number);
         }
     }
 
@@ -334,6 +334,25 @@ impl Hub {
             recipients += 1;
         }
         self.wanted.note_work(work::GROUP * u64::from(recipients));
+        recipients
+    }
+
+    /// Sends a message that does not come in the stream of its origin to the workers with matching subscriptions that are not shared. Returns their
+    /// number.
+    pub(super) fn deliver_single(
+        &mut self,
+        origin: Origin,
+        topic: &str,
+        bytes: &[u8],
+        way: Way,
+    ) -> u32 {
+        let workers = self.wanted.route(topic).plain.clone();
+        let recipients = workers.len() as u32;
+        for worker in workers {
+            let bytes = bytes.to_vec();
+            let record = ToWorker::Record { origin, bytes, way };
+            self.cx.send_to_worker_after_records(worker, record);
+        }
         recipients
     }
 

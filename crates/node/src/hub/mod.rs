@@ -76,7 +76,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    messages::{Claim, ToHub, ToWorker},
+    messages::{Absence, Claim, Cluster, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -163,6 +163,7 @@ impl Hub {
                 up: BTreeMap::new(),
                 members: Members::default(),
                 quorum: Quorum::default(),
+                cluster: Cluster::new(config.overlay.incarnation),
                 is_ready: false,
                 directory: Directory::new(seed),
                 outgoing: Outgoing::new(workers),
@@ -468,7 +469,7 @@ impl Hub {
             ToHub::Claim(claim) => self.handle_claim(now, from, claim),
             ToHub::GrantDone { client_id } => {
                 self.ownership
-                    .handle_grant_done(&mut self.cx, now, &client_id)
+                    .handle_grant_done(&mut self.cx, now, from, &client_id)
             }
             ToHub::Session {
                 client_id,
@@ -484,14 +485,7 @@ impl Hub {
             ToHub::Imported { request } => {
                 self.ownership.handle_imported(&mut self.cx, now, request)
             }
-            ToHub::RetainedQuery {
-                query,
-                filter,
-                begin_at,
-            } => {
-                self.handle_retained_query(now, from, query, filter, begin_at);
-            }
-            ToHub::RetainedCancel { query } => self.retained.cancel(from, query),
+            ToHub::RetainedQuery(query) => self.handle_retained_query(now, from, query),
             ToHub::Replicate {
                 to,
                 stream,
@@ -506,7 +500,7 @@ impl Hub {
             ToHub::Barrier { barrier } => self.ownership.begin_barrier(&mut self.cx, from, barrier),
             ToHub::Covered(sets) => self.handle_covered(from, sets),
             ToHub::Promoted { node } => self.handle_promoted(now, from, node),
-            ToHub::TopicRates(rates) => self.placing.handle_topic_rates(&mut self.cx, from, rates),
+            ToHub::TopicRates(rates) => self.placing.handle_topic_rates(from, rates),
             ToHub::PlaceAsked(asked) => self.placing.answer_place(&mut self.cx, now, from, asked),
             ToHub::Movable(movable) => {
                 self.placing
@@ -525,29 +519,16 @@ impl Hub {
                 next,
                 clients,
             ),
-            ToHub::Relocate { client_id, serial } => {
+            ToHub::Relocate {
+                from: home,
+                relocation,
+            } => {
                 self.ownership
-                    .handle_relocate(&mut self.cx, now, from, client_id, serial);
-            }
-            ToHub::Relocated { client_id } => {
-                self.ownership
-                    .handle_relocated(&mut self.cx, now, from, &client_id)
+                    .handle_relocate(&mut self.cx, now, (home, from), relocation);
             }
             ToHub::HandoverRefused { client_id, from } => {
                 self.ownership
                     .handle_handover_refused(&mut self.cx, now, &client_id, from);
-            }
-            ToHub::TakenOver {
-                client_id,
-                epoch,
-                is_branch,
-            } => {
-                if is_branch {
-                    // First: what the registrar answers at once is not about a claim that was granted.
-                    self.ownership.give_way(&mut self.cx, from, &client_id);
-                }
-                self.ownership
-                    .handle_taken_over(&mut self.cx, now, from, &client_id, epoch);
             }
         }
     }
@@ -613,8 +594,7 @@ impl Hub {
             }
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
-                self.cx
-                    .send_to_workers(|| ToWorker::Incarnation(incarnation));
+                self.cx.change_cluster(|it| it.incarnation = incarnation);
                 self.view_changed(now);
             }
             Output::Event(event) => {
@@ -706,8 +686,9 @@ impl Hub {
         if paused.is_none() && self.cx.overlay.last_pause().is_some() {
             thicket_session::reach!("time RESUMED");
         }
+        let absence = Some(Absence { paused });
         self.cx
-            .send_to_workers(|| ToWorker::DeclaredDownBy { node, paused });
+            .send_to_workers(|| ToWorker::BackupsLost { node, absence });
         self.hints_lose_control(node);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);

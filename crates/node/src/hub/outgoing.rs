@@ -15,9 +15,11 @@ use crate::{
 pub(super) struct Outgoing {
     /// By worker: batches of one origin each, in order.
     records: Vec<Vec<(Origin, Vec<u8>)>>,
-    /// By worker: its own numbers that all other nodes have admitted, and those that were refused.
+    /// By worker: its own numbers that all other nodes have admitted, and those that it is to refuse.
     acknowledged: Vec<NumberRuns>,
     refused: Vec<NumberRuns>,
+    /// Those of the refused ones that go to no other node, so that nobody else acknowledges them.
+    refused_here: Vec<NumberRuns>,
     /// The acknowledged ones wait until it is decided whether this side has quorum.
     holds_acknowledgements: bool,
     /// Records that workers have not taken yet.
@@ -33,6 +35,7 @@ impl Outgoing {
             records: vec![Vec::new(); workers],
             acknowledged: vec![Vec::new(); workers],
             refused: vec![Vec::new(); workers],
+            refused_here: vec![Vec::new(); workers],
             holds_acknowledgements: false,
             handed: Handed::new(workers),
             owed: BTreeMap::new(),
@@ -57,9 +60,18 @@ impl Outgoing {
         }
     }
 
-    /// A number of a worker is over the limit.
-    pub fn refuse(&mut self, worker: WorkerId, number: u64) {
-        push_number(&mut self.refused[usize::from(worker.0)], number);
+    /// A number of a worker is over the limit, and goes nowhere.
+    pub fn refuse_here(&mut self, worker: WorkerId, number: u64) {
+        let index = usize::from(worker.0);
+        push_number(&mut self.refused[index], number);
+        push_number(&mut self.refused_here[index], number);
+    }
+
+    /// Makes a worker refuse numbers of its own when they are acknowledged; it has this stream.
+    pub fn refuse(&mut self, stream: StreamId, numbers: impl IntoIterator<Item = (u64, u64)>) {
+        if let Some(runs) = self.refused.get_mut(usize::from(stream.0)) {
+            runs.extend(numbers);
+        }
     }
 
     /// A node gets its credit for these bytes back when the workers have taken enough.
@@ -92,13 +104,18 @@ impl Outgoing {
             for (origin, bytes) in self.records[index].drain(..) {
                 send(ToWorker::Records { origin, bytes });
             }
+            // Refused first: an acknowledgement may be the last one that a number waits for.
+            if !self.refused[index].is_empty() {
+                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
+            }
+            if !self.refused_here[index].is_empty() {
+                let numbers = std::mem::take(&mut self.refused_here[index]);
+                send(ToWorker::Acknowledged(numbers));
+            }
             if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
                 send(ToWorker::Acknowledged(std::mem::take(
                     &mut self.acknowledged[index],
                 )));
-            }
-            if !self.refused[index].is_empty() {
-                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
             }
         }
     }

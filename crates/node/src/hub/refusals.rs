@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, StreamId};
 
 use super::{
     Hub,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     WorkerId,
-    messages::{NumberRuns, Origin, ToWorker},
+    messages::{NumberRuns, Origin},
 };
 
 /// Refusals that other nodes have still to note. Bounded by what they may have under way.
@@ -49,8 +49,8 @@ impl Hub {
     /// Makes a worker refuse a message of its own when it would acknowledge it.
     pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
         if number > 0 {
-            self.cx
-                .send_to_worker(to, ToWorker::RefusalAhead(vec![(number, number)]));
+            let stream = StreamId(u16::from(to.0));
+            self.cx.outgoing.refuse(stream, [(number, number)]);
         }
     }
 
@@ -68,12 +68,9 @@ impl Hub {
 
     /// Messages of ours are over the limit of another node: their worker is informed before their acknowledgement arrives.
     pub(super) fn handle_refused(&mut self, from: NodeId, numbers: RefusedNumbers) {
-        let worker = u8::try_from(numbers.stream.0).ok();
-        let is_ours = numbers.incarnation == self.cx.config.overlay.incarnation;
-        if let Some(worker) = worker.filter(|id| is_ours && *id < self.cx.config.workers) {
-            let runs = numbers.runs.clone();
-            self.cx
-                .send_to_worker(WorkerId(worker), ToWorker::RefusalAhead(runs));
+        if numbers.incarnation == self.cx.config.overlay.incarnation {
+            let runs = numbers.runs.iter().copied();
+            self.cx.outgoing.refuse(numbers.stream, runs);
         }
         self.cx.send(from, &Message::RefusalNoted(numbers));
     }

@@ -277,8 +277,7 @@ impl Hub {
         };
         self.send_quorum_state(EventLevel::Warn, message);
         // What all had acknowledged before is acknowledged.
-        self.cx
-            .send_to_workers_after_records(|| ToWorker::Minority(true));
+        self.send_minority(true);
         self.end_doubt(now, State::Minority);
         self.ownership.refuse_claims(&mut self.cx);
     }
@@ -286,8 +285,7 @@ impl Hub {
     fn end_minority(&mut self, now: Now) {
         self.cx.quorum.state = State::Serving;
         self.send_quorum_state(EventLevel::Info, QUORUM);
-        self.cx
-            .send_to_workers_after_records(|| ToWorker::Minority(false));
+        self.send_minority(false);
         for node in std::mem::take(&mut self.cx.quorum.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }
@@ -295,9 +293,17 @@ impl Hub {
         // that: what its primary has not received is found by a full sync.
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
             self.cx
-                .send_to_workers_after_records(|| ToWorker::BackupsLost { node });
+                .send_to_workers_after_records(|| ToWorker::BackupsLost {
+                    node,
+                    absence: None,
+                });
         }
         self.ownership.advance_claims(&mut self.cx, now);
+    }
+
+    fn send_minority(&mut self, is_minority: bool) {
+        self.cx.outgoing.seal(&mut self.cx.outputs);
+        self.cx.change_cluster(|it| it.is_minority = is_minority);
     }
 
     fn send_quorum_state(&mut self, level: EventLevel, message: &'static str) {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use thicket_overlay::NodeId;
-use thicket_session::{server::Epoch, topic::TopicFilter};
+use thicket_session::server::Epoch;
 
 use super::{
     BackupReport, Claim, ClientHabits, Fetched, ForwardEntry, InterestChange, Movable, NumberRuns,
-    Origin, PlaceAsked, ReplicationStream, SessionState, TopicRate,
+    Origin, PlaceAsked, Relocation, ReplicationStream, RetainedQuery, SessionState, TopicRate,
 };
+use crate::WorkerId;
 
 /// From a worker to the hub of its node.
 #[derive(Debug)]
@@ -31,19 +32,14 @@ pub(crate) enum ToHub {
     },
     /// `Peers` of this sequence are applied.
     PeersApplied { sequence: u64 },
-    /// The next retained messages for a filter; `begin_at`: the first ones, of those kept at the position in `InterestSettled`.
-    RetainedQuery {
-        query: u64,
-        filter: TopicFilter,
-        begin_at: Option<u64>,
-    },
-    /// No more retained messages are wanted.
-    RetainedCancel { query: u64 },
+    /// The next retained messages for a new subscription.
+    RetainedQuery(RetainedQuery),
     /// Each persistent session with subscriptions has its backups, each at one of these sets of nodes; or one has none.
     Covered(Option<Vec<Vec<NodeId>>>),
     /// A client has connected: where is its session?
     Claim(Claim),
-    /// The connection that was granted is in service, as reported by `Session` before, or has gone.
+    /// What was granted for a client identifier is done. A claim: the connection is in service, as reported by `Session` before, or has gone. A
+    /// relocation: the session is here now, or stays.
     GrantDone { client_id: Arc<str> },
     /// The state of a session of the worker.
     Session {
@@ -56,18 +52,13 @@ pub(crate) enum ToHub {
     Fetched { request: u64, answer: Fetched },
     /// The interests of what was imported are settled; or the queue has been taken in.
     Imported { request: u64 },
-    /// A backup was promoted, with this epoch: its primary handed it over, or, `is_branch`, has it too.
-    TakenOver {
-        client_id: Arc<str>,
-        epoch: Epoch,
-        is_branch: bool,
-    },
     /// A session that `from` handed over to this node met another one here, which stays.
     HandoverRefused { client_id: Arc<str>, from: NodeId },
-    /// The session of the connection is to move to another worker.
-    Relocate { client_id: Arc<str>, serial: u64 },
-    /// A session that was to move to another worker is here, or was not handed over.
-    Relocated { client_id: Arc<str> },
+    /// The connection is wanted here, with its session; `from`: the worker that offers it.
+    Relocate {
+        from: WorkerId,
+        relocation: Relocation,
+    },
     /// The next record of this worker's replication stream to another node.
     Replicate {
         to: NodeId,
@@ -88,7 +79,7 @@ pub(crate) enum ToHub {
     Promoted { node: NodeId },
     /// Which node would be better for a topic of a client? Answered before later messages are.
     PlaceAsked(PlaceAsked),
-    /// The answer to `TopicRatesAsked`.
+    /// The topics with most messages since the last report.
     TopicRates(Vec<TopicRate>),
     /// The answer to `MovableAsked`.
     Movable(Vec<Movable>),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use thicket_overlay::{Incarnation, NodeId};
-use thicket_session::time::Instant;
+use thicket_overlay::NodeId;
+use thicket_session::retained::RetainedCursor;
 
 use super::{
-    Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
-    Origin, Place, PlaceAsked, Purpose, ReplicationStream, UpNode,
+    Absence, Adopted, BackupReport, ClaimGrant, ClaimRefusal, Cluster, InterestChange, Merge,
+    NumberRuns, Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, Way,
 };
-use crate::{ConnectionId, WorkerId, bans::Bans};
+use crate::{ConnectionId, WorkerId};
 
 /// From the hub, or from another worker where that is stated.
 #[derive(Debug)]
@@ -18,18 +18,17 @@ pub(crate) enum ToWorker {
     Records { origin: Origin, bytes: Vec<u8> },
     /// From the hub or another worker: so much of the records that it was handed is taken.
     Taken { bytes: u64 },
-    /// Retained messages from another node: like `Records`, but out of their order and not to be acknowledged.
-    RetainedRecords { origin: Origin, bytes: Vec<u8> },
-    /// The last write of a topic that several clients wrote at once, a record with its number; of a removal the number is 0.
-    LastWrite { origin: Origin, bytes: Vec<u8> },
-    /// A message that others kept for this node while it was down: like one of `Records`, but no backup receives it by itself.
-    Hinted { origin: Origin, bytes: Vec<u8> },
+    /// One message for its sessions, not in the stream of its origin.
+    Record {
+        origin: Origin,
+        bytes: Vec<u8>,
+        way: Way,
+    },
     /// The sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
-    /// These of its numbers were over a limit on their way; their publishers must be refused.
+    /// These of its numbers are over a limit: their publishers are refused when the last destination has acknowledged them. What refuses them
+    /// acknowledges them as well.
     Refused(NumberRuns),
-    /// These of its numbers are over the limit of another node, which acknowledges them when the refusal has been noted.
-    RefusalAhead(NumberRuns),
     /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
         sequence: u64,
@@ -41,11 +40,11 @@ pub(crate) enum ToWorker {
         sequence: u64,
         changes: Vec<(Place, InterestChange)>,
     },
-    /// Some retained messages, with their hybrid times.
+    /// The answer to `RetainedQuery`: some retained messages, with their hybrid times; `rest`: where the next ones begin, if there are more.
     RetainedPage {
         query: u64,
         records: Vec<u8>,
-        has_more: bool,
+        rest: Option<RetainedCursor>,
     },
     /// The answer to a claim.
     ClaimAnswered {
@@ -68,11 +67,9 @@ pub(crate) enum ToWorker {
     },
     /// That node does not want the session any more; it stays here.
     CancelSwitchover { client_id: Arc<str>, to: NodeId },
-    /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
-    Synchronise { home: WorkerId, barrier: u64 },
-    /// All that the sender had to pass on when the barrier began has arrived: the hub from other nodes; another worker, in answer to `Synchronise`, its
-    /// own.
-    BarrierPassed { barrier: u64 },
+    /// All that the sender had for `home` when it began this barrier is in front of this: the hub what came from other nodes. The other workers send it
+    /// on to `home`, behind their own.
+    BarrierPassed { home: WorkerId, barrier: u64 },
     /// The snapshot of another node's branch of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
         request: u64,
@@ -86,24 +83,12 @@ pub(crate) enum ToWorker {
         /// `None`: it does not come. Not answered.
         queue: Option<Vec<u8>>,
     },
-    /// From another worker: it offers a connection whose messages go there; its messages and the sender's, a second.
-    Offer {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-        load: u64,
-    },
-    /// The answer to `Offer`, if it is yes.
-    OfferTaken {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-    },
-    /// The answer to `Relocate`. If it is yes, nobody claims or fetches the session before `Relocated`.
-    Relocation {
-        client_id: Arc<str>,
-        serial: u64,
-        is_granted: bool,
+    /// From another worker: it offers a connection whose messages go there; `load`: messages of the sender, a second.
+    Offer { relocation: Relocation, load: u64 },
+    /// That worker wants the connection. Nobody claims or fetches the session before `GrantDone`.
+    Relocate {
+        to: WorkerId,
+        relocation: Relocation,
     },
     /// A record of the replication stream of another node's primaries.
     Replicate {
@@ -119,8 +104,11 @@ pub(crate) enum ToWorker {
         stream: u64,
         report: BackupReport,
     },
-    /// What a node was sent by a stream may be lost.
-    BackupsLost { node: NodeId },
+    /// What a node was sent by a stream may be lost; `absence`: and the node had declared this one down.
+    BackupsLost {
+        node: NodeId,
+        absence: Option<Absence>,
+    },
     /// A node is down: the backups of its sessions are promoted. `is_news`: this side noticed it going down, and publishes the wills of its clients.
     Promote { node: NodeId, is_news: bool },
     /// The backups of a node's sessions are out of date.
@@ -133,32 +121,10 @@ pub(crate) enum ToWorker {
         /// By their `uid`: they were fully synced, or have ended.
         replaced: Vec<u128>,
     },
-    /// The other nodes.
-    Nodes {
-        up: Vec<UpNode>,
-        /// Those that belong to the cluster, up or down.
-        members: Vec<NodeId>,
-    },
-    /// Free capacity of other nodes that are up (C of Overlays 4.2.1).
-    Capabilities(Vec<(NodeId, u64)>),
-    /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
-    /// this node stood still last, from, until.
-    DeclaredDownBy {
-        node: NodeId,
-        paused: Option<(Instant, Instant)>,
-    },
-    /// This side of the cluster has no quorum, or has it again (rule 19).
-    Minority(bool),
-    /// An earlier start of this node is remembered with a higher incarnation; this one is above it now.
-    Incarnation(Incarnation),
-    /// Who may not connect, from now on.
-    Bans(Arc<Bans>),
-    /// Where clients reach the other nodes.
-    Elsewhere(Arc<Elsewhere>),
+    /// The cluster from now on; something of it has changed.
+    Cluster(Arc<Cluster>),
     /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
     PlaceAnswer(PlaceAsked, Option<NodeId>),
-    /// Which topics have most messages, since the last such request?
-    TopicRatesAsked,
     /// Which clients may be sent away? Their messages are counted from one such request to the next.
     MovableAsked,
     /// What do your clients do, those from this connection on? Requested by the rebalancer, in this round.

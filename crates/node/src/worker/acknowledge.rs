@@ -77,12 +77,6 @@ impl Worker {
         self.refuse_debts(refused);
     }
 
-    /// Some of our numbers were over a limit on their way (rule 18): their publishers are refused when all destinations have answered.
-    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
-        self.cx.debts.refuse(runs);
-        self.handle_acknowledged(runs);
-    }
-
     fn refuse_debts(&mut self, refused: Vec<Debt>) {
         let Self {
             cx, publications, ..

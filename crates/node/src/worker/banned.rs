@@ -1,7 +1,5 @@
 //! Clients that may not connect, and those that may not any more.
 
-use std::sync::Arc;
-
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
 use super::{
@@ -11,7 +9,6 @@ use super::{
 };
 use crate::{
     Ban, BanSubject, ConnectionId, EventLevel, Now,
-    bans::Bans,
     scope::{client_id_of, user_name_of},
 };
 
@@ -38,15 +35,14 @@ impl Worker {
     }
 
     /// The bans have changed: banned clients that are connected are disconnected.
-    pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
-        self.cx.bans = bans;
+    pub(super) fn disconnect_banned(&mut self, now: Now) {
         let banned = |(key, session): (SessionKey, &super::state::sessions::Session)| {
             let connection = self.cx.connections.get(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();
             // A client that connects with a password is identified by its user, also where sessions are not separated by user.
             let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-            let found = self.cx.bans.find(
+            let found = self.cx.cluster.bans.find(
                 now.wall,
                 client_id_of(name),
                 user_name.or_else(|| user_name_of(name)),
@@ -83,6 +79,7 @@ pub(super) fn refuses_banned(
 ) -> Option<Refusal> {
     let address = cx.connections.get(id)?.peer.ip();
     let found = cx
+        .cluster
         .bans
         .find(now.wall, connect.client_id, user_name, address)?;
     Some(Refusal::new(

@@ -1,5 +1,5 @@
 //! What waits until all that was on its way to this worker has arrived: from other nodes, which the hub asks, and from the other workers, which
-//! report it themselves.
+//! pass on that the hub has it.
 //!
 //! A node that begins to receive a session's messages announces its interests to all nodes. What was sent before all had applied them went only to
 //! where the session was; a barrier that begins after that is passed when it has arrived.
@@ -11,7 +11,10 @@ use super::{
     replication::deliver_reached,
     state::barriers::{Behind, Open},
 };
-use crate::{Now, messages::ToHub};
+use crate::{
+    Now, WorkerId,
+    messages::{ToHub, ToWorker},
+};
 
 impl Context {
     /// Begins a barrier: what was sent before is waited for.
@@ -26,8 +29,12 @@ impl Context {
 }
 
 impl Worker {
-    /// All that another worker, or the hub, had for this worker when the barrier began has arrived.
-    pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
+    /// All that another worker, or the hub, had for `home` when the barrier began has arrived.
+    pub(super) fn handle_barrier_passed(&mut self, now: Now, home: WorkerId, barrier: u64) {
+        if home != self.cx.id {
+            let passed = ToWorker::BarrierPassed { home, barrier };
+            return self.cx.send_to_worker_after_records(home, passed);
+        }
         let Self {
             cx,
             primaries,

@@ -157,7 +157,10 @@ pub(super) fn member_with_capacity(
 pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number: u64) {
     let numbers = vec![(number, number)];
     match from {
-        Peer::Worker(to) => cx.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
+        Peer::Worker(to) => {
+            cx.send_to_worker(to, ToWorker::Refused(numbers));
+            cx.batches.admit(from, origin, number);
+        }
         Peer::Hub => cx.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
     }
 }

@@ -33,10 +33,7 @@ use super::state::{
 };
 use crate::{
     ConnectionId, Event, EventLevel, Observed, Traffic, WorkerConfig, WorkerId, WorkerOutput,
-    bans::Bans,
-    messages::{
-        Elsewhere, HubMessage, Origin, SessionState, ToHub, ToWorker, UpNode, WorkerMessage,
-    },
+    messages::{Cluster, HubMessage, Origin, SessionState, ToHub, ToWorker, WorkerMessage},
     random::Random,
 };
 
@@ -47,14 +44,8 @@ pub(super) struct Context {
     pub config: WorkerConfig,
     pub random: Random,
 
-    /// The other nodes that are up.
-    pub up: Vec<UpNode>,
-    /// This side of the cluster has no quorum.
-    pub is_minority: bool,
-    /// Other nodes where clients can be sent.
-    pub elsewhere: Arc<Elsewhere>,
-    /// Who may not connect.
-    pub bans: Arc<Bans>,
+    /// The cluster, as the hub has sent it.
+    pub cluster: Arc<Cluster>,
     /// How far the node is drained.
     pub drain: Drain,
     /// The shell stops: what leaves in this round is the last.
@@ -110,10 +101,7 @@ impl Context {
         Self {
             id,
             random,
-            up: Vec::new(),
-            is_minority: false,
-            elsewhere: Arc::default(),
-            bans: Arc::default(),
+            cluster: Arc::new(Cluster::new(config.incarnation)),
             drain: Drain::default(),
             is_stopping: false,
             short_since: None,
@@ -146,7 +134,7 @@ impl Context {
 
     /// Whether another node is up.
     pub fn is_up(&self, node: NodeId) -> bool {
-        self.up.iter().any(|up| up.node == node)
+        self.cluster.up.iter().any(|up| up.node == node)
     }
 
     /// The version in which records and sessions are sent to another node, or to another worker of this one.
@@ -154,12 +142,12 @@ impl Context {
         if node == self.config.node {
             return JournalVersion::V2;
         }
-        let found = self.up.iter().find(|up| up.node == node);
+        let found = self.cluster.up.iter().find(|up| up.node == node);
         found.map_or(JournalVersion::V1, |up| up.journal)
     }
 
     pub fn is_slot_up(&self, slot: NodeSlot) -> bool {
-        self.up.iter().any(|up| up.slot == slot)
+        self.cluster.up.iter().any(|up| up.slot == slot)
     }
 
     /// The session of a connection in service.
@@ -169,7 +157,7 @@ impl Context {
 
     /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
     pub fn wanted_backups(&self) -> usize {
-        usize::from(self.config.backups).min(self.up.len())
+        usize::from(self.config.backups).min(self.cluster.up.len())
     }
 
     /// The node is drained: it accepts no clients.

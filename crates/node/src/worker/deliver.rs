@@ -151,8 +151,8 @@ impl Context {
         // The client of a session that is handed over may still be connected: what it got now would have a packet identifier that the next primary gives to
         // another message.
         let is_frozen = session.role.is_frozen();
-        let waits =
-            qos > Qos::AtMostOnce && (is_frozen || (self.is_minority && session.is_persistent()));
+        let waits = qos > Qos::AtMostOnce
+            && (is_frozen || (self.cluster.is_minority && session.is_persistent()));
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
             let (connection, dirty) = self.connections.get_with_dirty(id)?;
             Some((id, connection, dirty))
@@ -261,7 +261,7 @@ impl Context {
             if session.outbound.is_drained() || session.role.is_frozen() {
                 return;
             }
-            if self.is_minority && session.is_persistent() {
+            if self.cluster.is_minority && session.is_persistent() {
                 // The session may be promoted elsewhere, and use the same packet identifiers there.
                 return;
             }

@@ -44,7 +44,7 @@ impl Worker {
         let all = self.cx.sessions.len() / part;
         let step = *self.cx.drain.step.get_or_insert(all.max(least));
         // Without another node there is nothing to wait for.
-        let is_alone = self.cx.up.is_empty();
+        let is_alone = self.cx.cluster.up.is_empty();
         let mut to_go = if is_alone { usize::MAX } else { step };
         let mut to_stop = step;
         let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();

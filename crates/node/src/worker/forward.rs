@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::record::{Record, Records, SharedChoices};
+use thicket_overlay::record::{Record, SharedChoices};
 use thicket_session::server::MessageId;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     effort::leave_records,
     replication::wait_for_backups,
     state::{
-        batches::{Leaving, Way},
+        batches::Leaving,
         debts::Debt,
         effort::RecordBatch,
         interests::Route,
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     EventLevel, Now, Peer,
     marks::Mark,
-    messages::{NumberRuns, Origin, Place, ToHub, ToWorker, push_number},
+    messages::{NumberRuns, Origin, Place, ToHub, ToWorker, Way, push_number},
 };
 
 /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
@@ -188,13 +188,34 @@ impl Worker {
         }
     }
 
-    /// Retained messages that the hub received from another node. They did not arrive here in their streams.
-    pub(super) fn handle_retained_records(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
-        for (record, _) in Records::new(bytes).flatten() {
-            self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
-            if record.number > 0 {
-                note_late(&mut self.cx, now, origin, record.number);
+    /// A message that does not come in the stream of its origin.
+    pub(super) fn handle_single_record(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        bytes: &[u8],
+        way: Way,
+    ) {
+        let Ok((mut record, _)) = Record::decode(bytes) else {
+            let message = "unreadable record inside the node";
+            return self.cx.event(EventLevel::Error, message, Vec::new());
+        };
+        if way == Way::LastWrite {
+            if self.cx.has_last(now, origin, &record) {
+                return;
             }
+            // Without an identity: it is no duplicate.
+            (record.number, record.publication) = (0, None);
+        }
+        let is_accepted = match way {
+            Way::Stream | Way::Hint => self.handle_record(now, Peer::Hub, origin, &record, way),
+            Way::Comparison | Way::LastWrite => {
+                self.deliver_record(now, Peer::Hub, origin, &record, way);
+                true
+            }
+        };
+        if is_accepted && record.number > 0 {
+            note_late(&mut self.cx, now, origin, record.number);
         }
     }
 

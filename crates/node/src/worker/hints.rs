@@ -1,21 +1,16 @@
-//! What other nodes need to keep messages for the sessions here while this node is down, and what they kept then (rule 5 between nodes; the hub's
-//! `hints` describes hinted handoff).
+//! What other nodes need to keep messages for the sessions here while this node is down (rule 5 between nodes; the hub's `hints` describes hinted
+//! handoff).
 
 use std::{collections::BTreeSet, time::Duration};
 
-use thicket_overlay::{NodeId, record::Records};
+use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use super::{
-    Worker,
-    arrivals::note_late,
     context::Context,
-    state::{batches::Way, sessions::SessionKey, timers::Timer},
+    state::{sessions::SessionKey, timers::Timer},
 };
-use crate::{
-    EventLevel, MAXIMUM_BACKUPS, Now, Peer,
-    messages::{Origin, ToHub},
-};
+use crate::{MAXIMUM_BACKUPS, Now, messages::ToHub};
 
 /// Time between checks whether all sessions have their backups: at first, and at most.
 const SOON: Duration = Duration::from_millis(100);
@@ -147,19 +142,4 @@ fn find_covers(cx: &Context) -> Option<BTreeSet<Vec<NodeId>>> {
         nodes
     };
     Some(sets.into_iter().map(nodes).collect())
-}
-
-impl Worker {
-    /// A message that other nodes kept while this node was down.
-    pub(super) fn handle_hinted(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
-        for record in Records::new(bytes) {
-            let Ok((record, _)) = record else {
-                let message = "unreadable record that another node kept";
-                return self.cx.event(EventLevel::Error, message, Vec::new());
-            };
-            if self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
-                note_late(&mut self.cx, now, origin, record.number);
-            }
-        }
-    }
 }

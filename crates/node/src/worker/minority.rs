@@ -32,10 +32,9 @@ use crate::{ConnectionId, Now};
 const REASON: &str = "this side of the cluster has no majority";
 
 impl Worker {
-    /// The hub reports whether this side has quorum.
-    pub(super) fn handle_minority(&mut self, now: Now, is_minority: bool) {
-        self.cx.is_minority = is_minority;
-        if is_minority {
+    /// This side has lost its quorum, or has it again.
+    pub(super) fn handle_minority(&mut self, now: Now) {
+        if self.cx.cluster.is_minority {
             let closing = refuse_what_is_open(&mut self.cx);
             self.close_what_waits(now, closing);
             self.primaries.interrupt_what_is_open(&mut self.cx, now);
@@ -85,7 +84,7 @@ impl Primaries {
 /// Whether a step of a QoS 2 handshake may be taken: not where the session may be promoted elsewhere as it was before.
 pub(super) fn check_handshake(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
     let session = cx.sessions.get(key);
-    if cx.is_minority && session.is_some_and(|session| session.is_persistent()) {
+    if cx.cluster.is_minority && session.is_some_and(|session| session.is_persistent()) {
         return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
     }
     Ok(())
@@ -115,7 +114,7 @@ fn refuse_what_is_open(cx: &mut Context) -> Vec<ConnectionId> {
 
 /// Why a connection ends whose client cannot be sent a refusal of its message.
 pub(super) fn overdrawn_refusal(cx: &Context) -> Refusal {
-    let reason = if cx.is_minority {
+    let reason = if cx.cluster.is_minority {
         REASON
     } else {
         "its message is over a limit"
@@ -126,7 +125,7 @@ pub(super) fn overdrawn_refusal(cx: &Context) -> Refusal {
 /// The answer to a CONNECT if it is refused.
 pub(super) fn refuses_newcomers(cx: &Context) -> Option<Refusal> {
     let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
-    cx.is_minority.then(refusal)
+    cx.cluster.is_minority.then(refusal)
 }
 
 /// True: a SUBSCRIBE was refused.
@@ -135,12 +134,12 @@ pub(super) fn refuses_subscribe(
     id: ConnectionId,
     subscribe: &Subscribe<'_>,
 ) -> bool {
-    if cx.is_minority {
+    if cx.cluster.is_minority {
         let codes = vec![ReasonCode::QuotaExceeded; subscribe.filters.len()];
         let suback = Suback::new(subscribe.packet_id, codes);
         cx.send(id, &Packet::Suback(suback));
     }
-    cx.is_minority
+    cx.cluster.is_minority
 }
 
 /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older versions have no refusal.
@@ -151,7 +150,7 @@ pub(super) fn refuses_unsubscribe(
     unsubscribe: &Unsubscribe<'_>,
 ) -> Result<bool, Refusal> {
     let session = cx.sessions.get(key);
-    if !cx.is_minority || session.is_none_or(|session| !session.is_persistent()) {
+    if !cx.cluster.is_minority || session.is_none_or(|session| !session.is_persistent()) {
         return Ok(false);
     }
     if session.is_some_and(|it| it.protocol_version != ProtocolVersion::V5 as u8) {

@@ -83,6 +83,8 @@ mod trace;
 mod transfer;
 mod wills;
 
+use std::sync::Arc;
+
 use thicket_mqtt::{DecodeError, ReasonCode};
 use thicket_session::time::Instant;
 
@@ -103,7 +105,7 @@ use self::{
 };
 use crate::{
     ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
-    messages::{ToHub, ToWorker, WorkerMessage},
+    messages::{Cluster, ToHub, ToWorker, WorkerMessage},
 };
 
 pub(crate) use self::relocate::Relocated;
@@ -224,6 +226,8 @@ impl Worker {
         self.cx.effort.begin_round();
         self.settle_met(now);
         self.cx.pull_relieved(now);
+        self.topic_counts.review(&mut self.cx, now);
+        self.primaries.level_backups(&mut self.cx, now);
         self.promote_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
         self.primaries.await_reached(&mut self.cx);
@@ -309,26 +313,38 @@ impl Worker {
         self.attach(now, id);
     }
 
+    /// The cluster has changed.
+    fn handle_cluster(&mut self, now: Now, cluster: Arc<Cluster>) {
+        let before = std::mem::replace(&mut self.cx.cluster, Arc::clone(&cluster));
+        if cluster.incarnation != before.incarnation {
+            // What was gathered under the old one leaves under it.
+            self.cx.seal_records();
+            self.cx.config.incarnation = cluster.incarnation;
+        }
+        if cluster.up != before.up || cluster.members != before.members {
+            self.primaries.handle_nodes(&mut self.cx, now, &before.up);
+            self.groups.reassign_from_lost(&mut self.cx, now);
+            self.take_back_drained(now);
+        }
+        if !Arc::ptr_eq(&cluster.bans, &before.bans) {
+            self.disconnect_banned(now);
+        }
+        if cluster.is_minority != before.is_minority {
+            self.handle_minority(now);
+        }
+    }
+
     fn handle_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
         match message.0 {
-            ToWorker::Incarnation(incarnation) => {
-                // What was gathered under the old one leaves under it.
-                self.cx.seal_records();
-                self.cx.config.incarnation = incarnation;
-            }
             ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
             ToWorker::Taken { bytes } => self.cx.batches.note_taken(from, bytes),
-            ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
-            ToWorker::Bans(bans) => self.handle_bans(now, bans),
-            ToWorker::LastWrite { origin, bytes } => self.handle_last_write(now, origin, &bytes),
-            ToWorker::RetainedRecords { origin, bytes } => {
-                self.handle_retained_records(now, origin, &bytes)
+            ToWorker::Record { origin, bytes, way } => {
+                self.handle_single_record(now, origin, &bytes, way);
             }
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
-            ToWorker::Refused(runs) => self.handle_refused(&runs),
-            ToWorker::RefusalAhead(runs) => self.cx.debts.refuse(&runs),
+            ToWorker::Refused(runs) => self.cx.debts.refuse(&runs),
             ToWorker::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
@@ -358,12 +374,6 @@ impl Worker {
                 }
             },
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
-            ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
-            ToWorker::TopicRatesAsked => {
-                let counts = &mut self.topic_counts;
-                counts.handle_topic_rates_asked(&mut self.cx, now);
-                self.primaries.level_backups(&mut self.cx, now);
-            }
             ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::HabitsAsked { asker, round, from } => {
                 handle_habits_asked(&mut self.cx, now, asker, round, from);
@@ -377,10 +387,6 @@ impl Worker {
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            ToWorker::Synchronise { home, barrier } => {
-                self.cx
-                    .send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
-            }
             ToWorker::CancelSwitchover { client_id, to } => {
                 self.handle_cancel_switchover(now, &client_id, to)
             }
@@ -405,16 +411,11 @@ impl Worker {
             ToWorker::RetainedPage {
                 query,
                 records,
-                has_more,
+                rest,
             } => self
                 .queries
-                .handle_retained_page(&mut self.cx, now, query, &records, has_more),
-            ToWorker::Nodes { up, members } => {
-                self.primaries.handle_nodes(&mut self.cx, now, up, members);
-                self.groups.reassign_from_lost(&mut self.cx, now);
-                self.take_back_drained(now);
-            }
-            ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
+                .handle_retained_page(&mut self.cx, now, query, &records, rest),
+            ToWorker::Cluster(cluster) => self.handle_cluster(now, cluster),
             ToWorker::Replicate {
                 from,
                 stream,
@@ -428,13 +429,16 @@ impl Worker {
             } => self
                 .primaries
                 .handle_backup_report(&mut self.cx, now, from, stream, report),
-            ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
-            ToWorker::DeclaredDownBy { node, paused } => {
-                self.primaries
-                    .note_declared_down(&mut self.cx, now, node, paused);
+            ToWorker::BackupsLost { node, absence } => {
+                if let Some(absence) = absence {
+                    self.primaries
+                        .note_absence(&mut self.cx, now, node, absence);
+                }
                 self.handle_backups_lost(now, node);
             }
-            ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
+            ToWorker::BarrierPassed { home, barrier } => {
+                self.handle_barrier_passed(now, home, barrier);
+            }
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             ToWorker::Adoptions {
                 by,
@@ -444,46 +448,18 @@ impl Worker {
                 .sources
                 .handle_adoptions(&mut self.cx, now, by, &adopted, &replaced),
             ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
-            ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),
             ToWorker::Evict {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
-            ToWorker::Offer {
-                connection,
-                serial,
-                rate,
-                load,
-            } => self.relocations.handle_offer(
-                &mut self.cx,
-                now,
-                from,
-                (connection, serial),
-                rate,
-                load,
-            ),
-            ToWorker::OfferTaken {
-                connection,
-                serial,
-                rate,
-            } => self.relocations.handle_offer_taken(
-                &mut self.cx,
-                now,
-                from,
-                (connection, serial),
-                rate,
-            ),
-            ToWorker::Relocation {
-                client_id,
-                serial,
-                is_granted,
-            } => self.relocations.handle_relocation(
-                &mut self.cx,
-                now,
-                &client_id,
-                serial,
-                is_granted,
-            ),
+            ToWorker::Offer { relocation, load } => {
+                self.relocations
+                    .handle_offer(&mut self.cx, now, from, relocation, load)
+            }
+            ToWorker::Relocate { to, relocation } => {
+                self.relocations
+                    .handle_relocate(&mut self.cx, now, to, relocation)
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ impl Worker {
         if meant.is_empty() {
             return SessionEnd::Unknown;
         }
-        if self.cx.is_minority || meant.iter().any(|key| is_under_way(&self.cx, *key)) {
+        if self.cx.cluster.is_minority || meant.iter().any(|key| is_under_way(&self.cx, *key)) {
             return SessionEnd::Busy;
         }
         for key in meant {

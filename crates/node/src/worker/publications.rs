@@ -62,7 +62,7 @@ impl Worker {
         let route = self.cx.route(publish.topic);
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         if is_acknowledged {
-            if self.cx.is_minority {
+            if self.cx.cluster.is_minority {
                 return Some(Published::NoQuorum);
             }
             let audience = Audience::Everybody { publisher: None };

@@ -130,7 +130,7 @@ impl Worker {
             .refusal
             .or_else(|| refuse_publish(&mut self.cx, key, publish.topic))
             .or_else(|| {
-                let is_refused = self.cx.is_minority && publish.qos > Qos::AtMostOnce;
+                let is_refused = self.cx.cluster.is_minority && publish.qos > Qos::AtMostOnce;
                 is_refused.then_some(ReasonCode::QuotaExceeded)
             })
             .or(over);

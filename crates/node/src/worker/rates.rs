@@ -1,10 +1,10 @@
 //! How often clients of this worker publish to which topics: counted in the cached routes, so it costs one addition a message.
 
-use std::{collections::BinaryHeap, sync::Arc};
+use std::{collections::BinaryHeap, sync::Arc, time::Duration};
 
 use thicket_session::time::Instant;
 
-use super::context::Context;
+use super::{context::Context, state::timers::Timer};
 use crate::{
     Now,
     messages::{HEAVIEST_TOPICS, ToHub, TopicRate},
@@ -13,17 +13,26 @@ use crate::{
 /// Longer ones are left out, bytes.
 const LONGEST_TOPIC: usize = 1024;
 
+/// Time between two counts.
+const COUNTED: Duration = Duration::from_secs(5);
+
 /// When topics were counted last.
 #[derive(Debug, Default)]
 pub(super) struct TopicCounts {
     since: Instant,
+    /// The last report named some.
+    has_reported: bool,
 }
 
 impl TopicCounts {
-    /// The hub asks for the topics with most messages since its last request.
-    pub(super) fn handle_topic_rates_asked(&mut self, cx: &mut Context, now: Now) {
-        let passed = now.instant.since(self.since).as_millis();
-        let millis = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
+    /// Reports the topics with most messages to the hub, now and then.
+    pub(super) fn review(&mut self, cx: &mut Context, now: Now) {
+        let passed = now.instant.since(self.since);
+        if passed < COUNTED {
+            return;
+        }
+        thicket_session::reach!("time worker/rates COUNTED");
+        let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
         self.since = now.instant;
         let mut heaviest: BinaryHeap<std::cmp::Reverse<(u64, &str)>> = BinaryHeap::new();
         for (topic, route) in cx.interests.remembered() {
@@ -44,7 +53,14 @@ impl TopicCounts {
             topic: Arc::from(topic),
             millis_per_s: count * 1_000_000 / millis,
         };
-        let rates = heaviest.into_iter().map(rate).collect();
-        cx.send_to_hub(ToHub::TopicRates(rates));
+        let rates: Vec<TopicRate> = heaviest.into_iter().map(rate).collect();
+        let had_reported = std::mem::replace(&mut self.has_reported, !rates.is_empty());
+        if self.has_reported {
+            // If nothing is published any more, no other round may come.
+            cx.timers.set(now.instant + COUNTED, Timer::Round);
+        }
+        if self.has_reported || had_reported {
+            cx.send_to_hub(ToHub::TopicRates(rates));
+        }
     }
 }

@@ -60,7 +60,7 @@ impl Primaries {
         let listener = cx.connections.get(id)?.listener;
         let key = cx.connections.session_of(id);
         let to = key.and_then(|key| self.choose_backup(cx, key, &[]));
-        let address = to.and_then(|to| cx.elsewhere.serving_at(to, listener));
+        let address = to.and_then(|to| cx.cluster.elsewhere.serving_at(to, listener));
         let address = address.map(ToString::to_string);
         address.or_else(|| any_reference(cx, id))
     }
@@ -95,16 +95,16 @@ pub(super) fn refusable(
 
 /// Whether clients of the listener could go anywhere.
 pub(super) fn could_go_elsewhere(cx: &Context, listener: ListenerId) -> bool {
-    cx.elsewhere.serving(listener).next().is_some()
+    cx.cluster.elsewhere.serving(listener).next().is_some()
 }
 
 /// Any node for a client that this one cannot keep: one after the other.
 fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
     let listener = cx.connections.get(id)?.listener;
-    let count = cx.elsewhere.serving(listener).count();
+    let count = cx.cluster.elsewhere.serving(listener).count();
     let at = cx.drain.next.checked_rem(count)?;
     cx.drain.next = at + 1;
-    let address = cx.elsewhere.serving(listener).nth(at)?;
+    let address = cx.cluster.elsewhere.serving(listener).nth(at)?;
     Some(address.to_string())
 }
 
@@ -160,7 +160,7 @@ impl Context {
     /// A Server Reference for a client of this connection; `None`: none of the nodes has a listener like its own.
     pub(super) fn server_reference(&self, id: ConnectionId, nodes: &[NodeId]) -> Option<String> {
         let listener = self.connections.get(id)?.listener;
-        self.elsewhere.reference(nodes, listener)
+        self.cluster.elsewhere.reference(nodes, listener)
     }
 
     /// Ends a connection: its client is to go to another server.

@@ -6,8 +6,8 @@
 //!
 //! | step | here | there | the hub |
 //! | --- | --- | --- | --- |
-//! | offer | enough messages in a row had recipients on that worker only | accepts it, if that leaves the two balanced | |
-//! | ask | the client is not read any more | | nobody claims or fetches the session from here on |
+//! | offer | enough messages in a row had recipients on that worker only | asks the hub for it, if that leaves the two balanced | |
+//! | grant | the client is not read any more | | nobody claims or fetches the session from here on |
 //! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it sends meanwhile stays in the kernel | the session is made again, the client is read | is informed that the session is there |
 
 use std::{rc::Rc, sync::Arc, time::Duration};
@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
-    messages::{ToHub, ToWorker, peer_text},
+    messages::{Relocation, ToHub, ToWorker, peer_text},
 };
 
 /// A connection that has not come to rest by then stays.
@@ -56,7 +56,6 @@ struct Leaving {
     serial: u64,
     client_id: Arc<str>,
     to: WorkerId,
-    is_granted: bool,
     deadline: Instant,
 }
 
@@ -155,6 +154,10 @@ impl Relocations {
     fn offer(&mut self, cx: &mut Context, now: Now, id: ConnectionId) {
         let can_leave = can_leave(cx, now.instant, id);
         let own_load = self.load(cx, now.instant);
+        let session = cx.session_at(id);
+        let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
+            return;
+        };
         let Some(connection) = cx.connections.get_mut(id) else {
             return;
         };
@@ -173,13 +176,14 @@ impl Relocations {
         if let Some(to) = to
             && can_leave
         {
-            let offer = ToWorker::Offer {
+            let relocation = Relocation {
                 connection: id,
                 serial,
+                client_id,
                 rate,
-                load: own_load,
             };
-            cx.send_to_worker(to, offer);
+            let load = own_load;
+            cx.send_to_worker(to, ToWorker::Offer { relocation, load });
         }
     }
 
@@ -204,82 +208,49 @@ impl Relocations {
         cx: &mut Context,
         now: Now,
         from: Peer,
-        (connection, serial): (ConnectionId, u64),
-        rate: u64,
+        relocation: Relocation,
         their_load: u64,
     ) {
+        let rate = relocation.rate;
         let bound = LIGHT.max(their_load + their_load / 4);
         if cx.is_draining() || self.load(cx, now.instant) + rate > bound {
             return;
         }
         self.taken += rate;
-        let taken = ToWorker::OfferTaken {
+        if let Peer::Worker(from) = from {
+            cx.send_to_hub(ToHub::Relocate { from, relocation });
+        }
+    }
+
+    /// Another worker wants the connection, and the hub has granted it: nobody asks for the session until the hub knows where it is.
+    pub(super) fn handle_relocate(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        to: WorkerId,
+        relocation: Relocation,
+    ) {
+        let Relocation {
             connection,
             serial,
+            client_id,
             rate,
-        };
-        if let Peer::Worker(from) = from {
-            cx.send_to_worker(from, taken);
+        } = relocation;
+        if !cx.connections.is_same(connection, serial) || !can_leave(cx, now.instant, connection) {
+            return end_relocation(cx, &client_id);
         }
-    }
-
-    pub(super) fn handle_offer_taken(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        to: Peer,
-        (id, serial): (ConnectionId, u64),
-        rate: u64,
-    ) {
-        let Peer::Worker(to) = to else { return };
-        let is_same = cx.connections.is_same(id, serial);
-        let is_leaving = |leaving: &Leaving| leaving.serial == serial;
-        if !is_same || self.leaving.iter().any(is_leaving) || !can_leave(cx, now.instant, id) {
-            return;
-        }
-        let session = cx.session_at(id);
-        let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
-            return;
-        };
         self.given += rate;
+        let deadline = now.instant + PATIENCE;
         self.leaving.push(Leaving {
-            connection: id,
+            connection,
             serial,
+            client_id,
             to,
-            client_id: Arc::clone(&client_id),
-            is_granted: false,
-            deadline: now.instant + PATIENCE,
+            deadline,
         });
-        cx.set_reading(id, false);
-        let relocate = ToHub::Relocate { client_id, serial };
-        cx.send_to_hub(relocate);
-    }
-
-    /// The hub's answer: nobody asks for the session until the hub knows where it is, or something else is happening to it.
-    pub(super) fn handle_relocation(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        client_id: &Arc<str>,
-        serial: u64,
-        is_granted: bool,
-    ) {
-        let of = |leaving: &Leaving| leaving.serial == serial;
-        let Some(at) = self.leaving.iter().position(of) else {
-            if is_granted {
-                end_relocation(cx, client_id);
-            }
-            return;
-        };
-        if is_granted {
-            let leaving = &mut self.leaving[at];
-            leaving.is_granted = true;
-            cx.timers.set(leaving.deadline, Timer::Round);
-            cx.timers.set(now.instant, Timer::Round);
-        } else {
-            let leaving = self.leaving.swap_remove(at);
-            stay(cx, &leaving);
-        }
+        cx.set_reading(connection, false);
+        cx.timers.set(deadline, Timer::Round);
+        cx.timers.set(now.instant, Timer::Round);
     }
 
     /// A connection was sent all its output: one that leaves may have come to rest.
@@ -296,10 +267,6 @@ impl Relocations {
     pub(super) fn hand_over_leaving(&mut self, cx: &mut Context, now: Now) {
         self.has_emptied = false;
         for leaving in std::mem::take(&mut self.leaving) {
-            if !leaving.is_granted {
-                self.leaving.push(leaving);
-                continue;
-            }
             if is_at_rest(cx, now.instant, &leaving) {
                 self.hand_over(cx, &leaving);
             } else if leaving.deadline <= now.instant || !is_still_here(cx, &leaving) {
@@ -397,7 +364,7 @@ fn stay(cx: &mut Context, leaving: &Leaving) {
 
 fn end_relocation(cx: &mut Context, client_id: &Arc<str>) {
     let client_id = Arc::clone(client_id);
-    cx.send_to_hub(ToHub::Relocated { client_id });
+    cx.send_to_hub(ToHub::GrantDone { client_id });
 }
 
 fn is_still_here(cx: &Context, leaving: &Leaving) -> bool {

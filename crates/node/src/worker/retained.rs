@@ -5,24 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use thicket_mqtt::Publish;
 use thicket_overlay::record::{Record, Records};
 use thicket_session::{
+    retained::RetainedCursor,
     server::{MatchedIdentifiers, Subscription},
     topic::SubscriptionFilter,
 };
 
 use super::{
-    Worker,
     context::Context,
     state::{
         interests::Recipient,
         outgoing::Outgoing,
         records::{message_id, publish_of},
         retained::LastMessage,
-        sessions::{Replay, ReplayPhase, Session, SessionKey},
+        sessions::{Replay, Session, SessionKey},
     },
 };
 use crate::{
     Now,
-    messages::{Origin, ToHub},
+    messages::{Origin, RetainedQuery, ToHub},
 };
 
 /// Messages in a session's queue above which no further page is requested.
@@ -33,34 +33,6 @@ const QUEUED_MESSAGES: usize = 1000;
 pub(super) struct Queries {
     next: u64,
     open: BTreeMap<u64, SessionKey>,
-}
-
-impl Worker {
-    /// Several clients wrote a topic at once: sessions that did not get last the write that is retained get it again, without an identity.
-    pub(super) fn handle_last_write(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
-        let Ok((record, _)) = Record::decode(bytes) else {
-            return;
-        };
-        let (publish, _) = publish_of(&record, now);
-        let id = message_id(origin, record.number);
-        let word = LastMessage::of(&publish, id, record.publication);
-        if !self
-            .cx
-            .arrivals
-            .last_retained
-            .is_outdone_by(record.topic, word)
-        {
-            return;
-        }
-        let record = Record {
-            number: 0,
-            publication: None,
-            ..record
-        };
-        let mut unnamed = Vec::new();
-        record.encode(&mut unnamed);
-        self.handle_retained_records(now, origin, &unnamed);
-    }
 }
 
 impl Queries {
@@ -83,7 +55,8 @@ impl Queries {
             query,
             filter: filter.filter.clone(),
             subscription,
-            phase: ReplayPhase::Waiting { retained },
+            upto: retained,
+            next: Some(RetainedCursor::new(&filter.filter)),
         });
         advance_replay(cx, key);
     }
@@ -95,7 +68,7 @@ impl Queries {
         now: Now,
         query: u64,
         records: &[u8],
-        has_more: bool,
+        rest: Option<RetainedCursor>,
     ) {
         let Some(&key) = self.open.get(&query) else {
             return;
@@ -124,17 +97,23 @@ impl Queries {
             let mut outgoing = Outgoing::new(&publish, expires_at);
             cx.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
-        self.end_page(cx, key, query, has_more);
+        self.end_page(cx, key, query, rest);
     }
 
-    fn end_page(&mut self, cx: &mut Context, key: SessionKey, query: u64, has_more: bool) {
+    fn end_page(
+        &mut self,
+        cx: &mut Context,
+        key: SessionKey,
+        query: u64,
+        rest: Option<RetainedCursor>,
+    ) {
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
-        if has_more {
+        if rest.is_some() {
             let replay = session.replays.iter_mut().find(|it| it.query == query);
             if let Some(replay) = replay {
-                replay.phase = ReplayPhase::Paused;
+                replay.next = rest;
             }
         } else {
             let is_it = |replay: &mut Replay| replay.query == query;
@@ -154,7 +133,7 @@ impl Queries {
             return;
         };
         for replay in std::mem::take(&mut session.replays) {
-            self.cancel(cx, replay.query);
+            self.open.remove(&replay.query);
         }
     }
 
@@ -170,25 +149,27 @@ impl Queries {
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
-        let (ended, kept) = std::mem::take(&mut session.replays)
-            .into_iter()
-            .partition(|replay| plain.contains(&replay.filter));
-        session.replays = kept;
-        for replay in Vec::from(ended) {
-            let replay: Replay = replay;
-            self.cancel(cx, replay.query);
-        }
+        session.replays.retain(|replay| {
+            let ends = plain.contains(&replay.filter);
+            if ends {
+                self.open.remove(&replay.query);
+            }
+            !ends
+        });
         advance_replay(cx, key);
-    }
-
-    fn cancel(&mut self, cx: &mut Context, query: u64) {
-        if self.open.remove(&query).is_some() {
-            cx.send_to_hub(ToHub::RetainedCancel { query });
-        }
     }
 }
 
 impl Context {
+    /// Whether all sessions here got this write of its topic last.
+    pub(super) fn has_last(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
+        let (publish, _) = publish_of(record, now);
+        let id = message_id(origin, record.number);
+        let word = LastMessage::of(&publish, id, record.publication);
+        let last = &self.arrivals.last_retained;
+        !last.is_outdone_by(record.topic, word)
+    }
+
     pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
@@ -244,18 +225,16 @@ pub(super) fn advance_replay(cx: &mut Context, key: SessionKey) {
     let Some(replay) = session.replays.front_mut() else {
         return;
     };
-    let begin_at = match replay.phase {
-        ReplayPhase::Waiting { retained } => Some(retained),
-        ReplayPhase::Paused => None,
-        ReplayPhase::Asked => return,
+    // `None`: a page is on its way.
+    let Some(cursor) = replay.next.take() else {
+        return;
     };
-    replay.phase = ReplayPhase::Asked;
-    let content = ToHub::RetainedQuery {
+    let query = RetainedQuery {
         query: replay.query,
-        filter: replay.filter.clone(),
-        begin_at,
+        cursor,
+        upto: replay.upto,
     };
-    cx.send_to_hub(content);
+    cx.send_to_hub(ToHub::RetainedQuery(query));
 }
 
 /// Other retained messages are on their way to the session from now on.

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
-    messages::{InterestChange, ToHub},
+    messages::{InterestChange, SessionState, ToHub},
 };
 
 impl Worker {
@@ -260,7 +260,7 @@ impl Worker {
             let (session, serial) = (key, session.serial);
             self.wait_for_interests(Gate::TakenOver { session, serial });
         } else {
-            report_taken_over(&mut self.cx, key, false);
+            report_taken_over(&mut self.cx, key, SessionState::TakenOver);
         }
     }
 
@@ -297,7 +297,7 @@ impl Worker {
             Gate::Import { request } => self.cx.send_to_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
                 if self.cx.sessions.get_same(session, serial).is_some() {
-                    report_taken_over(&mut self.cx, session, false);
+                    report_taken_over(&mut self.cx, session, SessionState::TakenOver);
                 }
             }
         }

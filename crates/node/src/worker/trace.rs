@@ -14,7 +14,6 @@ use super::{
     context::Context,
     observe::note_message,
     state::{
-        batches::Way,
         debts::{Debt, Owed, Publisher},
         interests::{Recipient, Route},
         publication::{Outcome, Source},
@@ -23,7 +22,9 @@ use super::{
     },
 };
 use crate::{
-    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput, messages::Origin, scope::client_id_of,
+    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput,
+    messages::{Origin, Way},
+    scope::client_id_of,
 };
 
 /// The user property of W3C Trace Context.

@@ -16,9 +16,9 @@
 //! Publishers without subscribers at their node follow these in the third pass: it costs nothing to be at the wrong node, until there are
 //! subscribers.
 
-mod anew;
 mod board;
 mod passes;
+mod placements;
 mod replan;
 mod sizing;
 #[cfg(test)]
@@ -30,7 +30,7 @@ use crate::ids::TopicId;
 use crate::model::jain;
 use board::Board;
 
-pub use anew::{AnewPlan, AnewSession, Placeable, plan_placements};
+pub use placements::{Placeable, PlacementPlan, PlannedSession, plan_placements};
 pub use replan::{Attached, replan};
 pub use sizing::{Sizing, SizingReading};
 

@@ -494,13 +494,13 @@ fn with_several(sessions: impl IntoIterator<Item = Vec<usize>>) -> Vec<Placeable
 }
 
 /// The state after a plan was carried out, and the sessions of each client.
-fn carried_out(situation: &Situation, plan: &AnewPlan) -> (Situation, Vec<Vec<usize>>) {
+fn carried_out(situation: &Situation, plan: &PlacementPlan) -> (Situation, Vec<Vec<usize>>) {
     let mut after = Situation {
         clients: Vec::new(),
         ..situation.clone()
     };
     let mut sessions = Vec::new();
-    let changed: BTreeMap<usize, &Vec<AnewSession>> =
+    let changed: BTreeMap<usize, &Vec<PlannedSession>> =
         plan.clients.iter().map(|(at, it)| (*at, it)).collect();
     for (at, client) in situation.clients.iter().enumerate() {
         let first = after.clients.len();
@@ -589,7 +589,7 @@ fn clients_with_several_sessions_come_to_those_that_stay() {
     };
     let plan = placed(4).unwrap().unwrap();
     assert_eq!((plan.before.internal, plan.after.internal), (20.0, 0.0));
-    let at = |node, number| AnewSession {
+    let at = |node, number| PlannedSession {
         node,
         publishes: Vec::new(),
         subscribes: vec![(topic(number), 10.0)],

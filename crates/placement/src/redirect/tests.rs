@@ -22,9 +22,9 @@ fn serving(loads: &[Load]) -> Vec<Candidate> {
 
 /// A choice with nothing decided before.
 fn first_choice(policy: Policy, candidates: &[Candidate], seed: u64) -> Option<u64> {
-    let mut picture = Picture::new(policy, seed);
-    picture.update(0, candidates.to_vec());
-    picture.choose(0)
+    let mut balancer = LoadBalancer::new(policy, seed);
+    balancer.update(0, candidates.to_vec());
+    balancer.choose(0)
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn figures_that_are_no_numbers_are_unknown() {
 
 #[test]
 fn without_any_figures_clients_spread_by_the_decisions_alone() {
-    let mut picture = Picture::new(Policy::Combined, 3);
-    picture.update(0, serving(&[Load::default(); 4]));
+    let mut balancer = LoadBalancer::new(Policy::Combined, 3);
+    balancer.update(0, serving(&[Load::default(); 4]));
     let mut counts = [0_i32; 4];
     for _ in 0..400 {
-        counts[picture.choose(0).unwrap() as usize] += 1;
+        counts[balancer.choose(0).unwrap() as usize] += 1;
     }
     assert!(
         counts.iter().all(|&count| (95..=105).contains(&count)),
@@ -148,8 +148,8 @@ fn without_any_figures_clients_spread_by_the_decisions_alone() {
 #[test]
 fn decisions_count_at_once_so_a_crowd_does_not_fall_on_the_emptiest() {
     // A thousand clients within one reading, according to which broker 0 is idle.
-    let mut picture = Picture::new(Policy::Combined, 11);
-    picture.update(
+    let mut balancer = LoadBalancer::new(Policy::Combined, 11);
+    balancer.update(
         0,
         serving(&[
             load(0.0, 0.0, 0.0),
@@ -159,19 +159,19 @@ fn decisions_count_at_once_so_a_crowd_does_not_fall_on_the_emptiest() {
     );
     let mut counts = [0.0, 300.0, 300.0];
     for _ in 0..1_000 {
-        counts[picture.choose(500).unwrap() as usize] += 1.0;
+        counts[balancer.choose(500).unwrap() as usize] += 1.0;
     }
     assert!(crate::jain(&counts) > 0.98, "{counts:?}");
 }
 
 #[test]
 fn a_decision_counts_less_as_readings_come_to_show_it() {
-    let mut picture = Picture::new(Policy::Connections, 1);
+    let mut balancer = LoadBalancer::new(Policy::Connections, 1);
     let equal = serving(&[load(0.1, 1.0, 10.0), load(0.1, 1.0, 10.4)]);
-    picture.update(0, equal.clone());
-    assert_eq!(picture.choose(0), Some(0));
-    assert_eq!(picture.choose(0), Some(1), "the first counts in full");
-    let mut later = Picture::new(Policy::Connections, 1);
+    balancer.update(0, equal.clone());
+    assert_eq!(balancer.choose(0), Some(0));
+    assert_eq!(balancer.choose(0), Some(1), "the first counts in full");
+    let mut later = LoadBalancer::new(Policy::Connections, 1);
     later.update(0, equal);
     later.sent(0, 0);
     assert_eq!(later.choose(5_900), Some(0), "it counts next to nothing");
@@ -185,10 +185,10 @@ fn several_deciders_with_the_same_readings_do_not_herd() {
         .collect();
     let mut counts = [0.0_f64; 5];
     for seed in 0..4 {
-        let mut picture = Picture::new(Policy::Cpu, seed);
-        picture.update(0, serving(&loads));
+        let mut balancer = LoadBalancer::new(Policy::Cpu, seed);
+        balancer.update(0, serving(&loads));
         for _ in 0..50 {
-            counts[picture.choose(0).unwrap() as usize] += 1.0;
+            counts[balancer.choose(0).unwrap() as usize] += 1.0;
         }
     }
     assert!(
@@ -226,10 +226,10 @@ fn a_client_moves_only_where_it_is_better_by_the_margin_after_the_move() {
             None,
         ),
     ] {
-        let mut picture = Picture::new(Policy::Combined, 1);
-        picture.update(0, serving(&[here, there]));
+        let mut balancer = LoadBalancer::new(Policy::Combined, 1);
+        balancer.update(0, serving(&[here, there]));
         assert_eq!(
-            picture.choose_instead_of(0, 0, 0.2, |_| true),
+            balancer.choose_instead_of(0, 0, 0.2, |_| true),
             expected,
             "{name}"
         );
@@ -240,10 +240,10 @@ fn a_client_moves_only_where_it_is_better_by_the_margin_after_the_move() {
 fn from_a_broker_that_does_not_serve_a_client_moves_to_any_that_does() {
     let mut candidates = serving(&[load(0.0, 0.0, 1.0), load(0.9, 9_000.0, 90.0)]);
     candidates[0].state = State::Draining;
-    let mut picture = Picture::new(Policy::Combined, 1);
-    picture.update(0, candidates);
-    assert_eq!(picture.choose_instead_of(0, 0, 0.2, |_| true), Some(1));
-    assert!(!picture.serves(0) && picture.serves(1) && !picture.serves(2));
+    let mut balancer = LoadBalancer::new(Policy::Combined, 1);
+    balancer.update(0, candidates);
+    assert_eq!(balancer.choose_instead_of(0, 0, 0.2, |_| true), Some(1));
+    assert!(!balancer.serves(0) && balancer.serves(1) && !balancer.serves(2));
 }
 
 /// Table II of the paper: nine publishers of 2000 messages a second and one of 10,000, in any order.
@@ -253,14 +253,14 @@ fn with_exact_rates_the_publishers_of_the_paper_end_as_even_as_they_can() {
     for place in 0..10 {
         let mut rates = [0.0_f64; 2];
         let mut clients = [0.0_f64; 2];
-        let mut picture = Picture::new(Policy::Combined, place);
+        let mut balancer = LoadBalancer::new(Policy::Combined, place);
         for arrival in 0..10 {
             let now = arrival * 5_000;
             let loads: Vec<Load> = (0..2)
                 .map(|one| load(rates[one] / 40_000.0, rates[one], clients[one]))
                 .collect();
-            picture.update(now, serving(&loads));
-            let to = picture.choose(now).unwrap() as usize;
+            balancer.update(now, serving(&loads));
+            let to = balancer.choose(now).unwrap() as usize;
             rates[to] += if arrival == place { 10_000.0 } else { 2_000.0 };
             clients[to] += 1.0;
         }
@@ -283,7 +283,7 @@ fn readings_with_noise_leave_the_outcome_of_the_paper_near_its_bound() {
             let place = run % 10;
             let mut rates = [0.0_f64; 2];
             let mut clients = [0.0_f64; 2];
-            let mut picture = Picture::new(policy, run);
+            let mut balancer = LoadBalancer::new(policy, run);
             for arrival in 0..10 {
                 let now = arrival * 5_000;
                 // CPU of a small share is read with an error of a third, messages with one of a twentieth.
@@ -293,8 +293,8 @@ fn readings_with_noise_leave_the_outcome_of_the_paper_near_its_bound() {
                         load(cpu, noisy(rates[one], 0.05), clients[one])
                     })
                     .collect();
-                picture.update(now, serving(&loads));
-                let to = picture.choose(now).unwrap() as usize;
+                balancer.update(now, serving(&loads));
+                let to = balancer.choose(now).unwrap() as usize;
                 rates[to] += if arrival == place { 10_000.0 } else { 2_000.0 };
                 clients[to] += 1.0;
             }
@@ -309,23 +309,23 @@ fn readings_with_noise_leave_the_outcome_of_the_paper_near_its_bound() {
 
 #[test]
 fn what_a_broker_has_too_much_of_makes_both_even() {
-    let mut picture = Picture::new(Policy::Messages, 1);
-    picture.update(
+    let mut balancer = LoadBalancer::new(Policy::Messages, 1);
+    balancer.update(
         0,
         serving(&[load(0.3, 16_000.0, 8.0), load(0.3, 12_000.0, 2.0)]),
     );
-    let excess = picture.excess(0, 0, 0.2, |_| true).expect("a seventh");
+    let excess = balancer.excess(0, 0, 0.2, |_| true).expect("a seventh");
     assert_eq!(excess.to, 1);
     assert!((excess.share - 0.125).abs() < 1e-9, "{excess:?}");
-    assert_eq!(picture.excess(0, 1, 0.2, |_| true), None, "it has less");
+    assert_eq!(balancer.excess(0, 1, 0.2, |_| true), None, "it has less");
     assert_eq!(
-        picture.excess(0, 0, 0.3, |_| true),
+        balancer.excess(0, 0, 0.3, |_| true),
         None,
         "too little to move for"
     );
-    assert_eq!(picture.excess(0, 0, 0.2, |_| false), None, "nowhere to go");
+    assert_eq!(balancer.excess(0, 0, 0.2, |_| false), None, "nowhere to go");
     assert_eq!(
-        picture
+        balancer
             .ranked(0)
             .iter()
             .map(|(key, _)| *key)

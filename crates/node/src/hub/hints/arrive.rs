@@ -11,8 +11,8 @@ use super::{
     wire::{Carried, HintMessage},
 };
 use crate::{
-    Now, Remembered, WorkerId,
-    messages::{NumberRuns, Origin, ToWorker, push_number},
+    Now, Remembered,
+    messages::{NumberRuns, Origin, Way, push_number},
 };
 
 /// Messages remembered, so that none is accepted twice, from whichever node.
@@ -180,17 +180,11 @@ impl Hub {
     fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
         let is_known =
             record.retain && self.retained.observe(now, origin, record) == Observed::Known;
-        let workers: Vec<WorkerId> = if is_known {
-            Vec::new()
+        let recipients = if is_known {
+            0
         } else {
-            self.wanted.route(record.topic).plain.clone()
+            self.deliver_single(origin, record.topic, bytes, Way::Hint)
         };
-        let recipients = workers.len() as u32;
-        for worker in workers {
-            let bytes = bytes.to_vec();
-            self.cx
-                .send_to_worker_after_records(worker, ToWorker::Hinted { origin, bytes });
-        }
         if recipients > 0 {
             let name = (origin, record.number);
             self.hints.arrivals.under_way.insert(name, recipients);

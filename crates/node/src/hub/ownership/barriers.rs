@@ -1,7 +1,7 @@
 //! Barriers: a worker is informed when all that was on its way to it has arrived.
 //!
 //! What waits for that, and why, is the worker's (`worker/barriers`). Other nodes are asked to report when this one has admitted what they had sent
-//! it; other workers report to the worker themselves.
+//! it; other workers send that on to the worker, behind their own messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ impl Ownership {
         self.check_barrier(cx, request);
     }
 
-    /// Passes the barrier if other nodes have nothing more on its way: the other workers report themselves.
+    /// Passes the barrier if other nodes have nothing more on its way: the other workers send that on, behind what they had.
     fn check_barrier(&mut self, cx: &mut Context, request: u64) {
         let mut passed = self
             .barriers
@@ -72,12 +72,7 @@ impl Ownership {
         let Some((_, Open { home, barrier, .. })) = passed.next() else {
             return;
         };
-        for worker in cx.workers() {
-            if worker != home {
-                cx.send_to_worker(worker, ToWorker::Synchronise { home, barrier });
-            }
-        }
-        cx.send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
+        cx.send_to_workers_after_records(|| ToWorker::BarrierPassed { home, barrier });
     }
 
     /// `hints`: the last serial of what was kept for that node.

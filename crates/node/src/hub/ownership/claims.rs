@@ -397,16 +397,19 @@ impl Ownership {
         cx.send_to_worker_after_records(worker, answer);
     }
 
-    /// The worker reports that the connection is in service, or has gone.
+    /// A worker reports that a connection whose claim was granted is in service, or has gone; or that it has a session that was to be relocated.
     pub(in crate::hub) fn handle_grant_done(
         &mut self,
         cx: &mut Context,
         now: Now,
+        from: WorkerId,
         client_id: &Arc<str>,
     ) {
         let line = self.claims.lines.get(client_id);
         if let Some(Stage::Opening(granted)) = line.map(|line| line.stage) {
             self.end_claim(cx, now, client_id, Some(granted.epoch));
+        } else {
+            self.end_relocation(cx, now, from, client_id);
         }
     }
 

@@ -528,12 +528,7 @@ impl Ownership {
 
     /// A backup was promoted beside its primary. A session of that client identifier that is on its way here would meet it: it stays where it was,
     /// and the two are merged before its client is served.
-    pub(in crate::hub) fn give_way(
-        &mut self,
-        cx: &mut Context,
-        from: WorkerId,
-        client_id: &Arc<str>,
-    ) {
+    pub(super) fn give_way(&mut self, cx: &mut Context, from: WorkerId, client_id: &Arc<str>) {
         if !self.is_home(cx, from, client_id) {
             return;
         }
@@ -553,7 +548,7 @@ impl Ownership {
 
     /// A backup was promoted: the client that waits for it continues, or the registrar is informed, unless another worker has a session that ranks
     /// above it.
-    pub(in crate::hub) fn handle_taken_over(
+    pub(super) fn handle_taken_over(
         &mut self,
         cx: &mut Context,
         now: Now,

@@ -50,6 +50,12 @@ impl Ownership {
                 entry.is_open = true;
                 entry.is_connected = state == SessionState::Connected;
             }
+            SessionState::TakenOver => self.handle_taken_over(cx, now, from, client_id, epoch),
+            SessionState::Branch => {
+                // First: what the registrar answers at once is not about a claim that was granted.
+                self.give_way(cx, from, client_id);
+                self.handle_taken_over(cx, now, from, client_id, epoch);
+            }
             SessionState::Contested => {
                 self.send_to_registrar(cx, now, client_id, &Message::Contested { client_id });
             }

@@ -10,7 +10,7 @@ use super::Ownership;
 use crate::{
     Now, WorkerId,
     hub::context::Context,
-    messages::{Purpose, ToWorker},
+    messages::{self, Purpose, ToWorker},
 };
 
 /// A worker that has not reported the result by then never will (the connection was lost on the way).
@@ -39,7 +39,7 @@ pub(in crate::hub) enum Postponed {
 
 #[derive(Debug)]
 struct Relocation {
-    /// `None`: both workers report the result in any case.
+    /// `None`: two workers have the session, and both report the result in any case.
     deadline: Option<Instant>,
     postponed: Vec<Postponed>,
 }
@@ -87,43 +87,39 @@ impl Relocations {
 }
 
 impl Ownership {
-    /// A worker would give a session to another one.
+    /// The worker `to` wants a session of `home`. Granted, if nothing else is under way with it.
     pub(in crate::hub) fn handle_relocate(
         &mut self,
         cx: &mut Context,
         now: Now,
-        from: WorkerId,
-        client_id: Arc<str>,
-        serial: u64,
+        (home, to): (WorkerId, WorkerId),
+        relocation: messages::Relocation,
     ) {
-        let entry = cx.directory.entries.get(&client_id);
-        let is_there = entry.is_some_and(|entry| entry.is_open && entry.home == from);
-        let is_granted = is_there
+        let client_id = &relocation.client_id;
+        let entry = cx.directory.entries.get(client_id);
+        let is_there = entry.is_some_and(|entry| entry.is_open && entry.home == home);
+        if is_there
             && cx.is_ready
-            && !self.has_claims(&client_id)
-            && !self.is_leaving(&client_id)
-            && !self.relocations.has(&client_id);
-        if is_granted {
+            && !self.has_claims(client_id)
+            && !self.is_leaving(client_id)
+            && !self.relocations.has(client_id)
+        {
             let deadline = now.instant + PATIENCE;
-            self.relocations.begin(&client_id, Some(deadline));
+            self.relocations.begin(client_id, Some(deadline));
+            cx.send_to_worker(home, ToWorker::Relocate { to, relocation });
         }
-        let answer = ToWorker::Relocation {
-            client_id,
-            serial,
-            is_granted,
-        };
-        cx.send_to_worker(from, answer);
     }
 
     /// A worker has the session: another one than before, or the same.
-    pub(in crate::hub) fn handle_relocated(
+    pub(super) fn end_relocation(
         &mut self,
         cx: &mut Context,
         now: Now,
         home: WorkerId,
         client_id: &Arc<str>,
     ) {
-        if !self.relocations.has(client_id) {
+        let relocation = self.relocations.under_way.get(client_id);
+        if relocation.is_none_or(|it| it.deadline.is_none()) {
             return;
         }
         if let Some(entry) = cx.directory.entries.get_mut(client_id) {

@@ -25,8 +25,6 @@ pub(in crate::hub) struct Replication {
     parts: BTreeMap<(NodeId, u8), Vec<u8>>,
     /// Nodes that are down, with the workers that have not reported their promotions as complete.
     promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
-    /// Free capacities of other nodes as last sent to workers.
-    capabilities: Vec<(NodeId, u64)>,
 }
 
 impl Ownership {
@@ -45,10 +43,7 @@ impl Ownership {
         let own = cx.own();
         let members = cx.members.iter().map(|(node, _)| node);
         let members: Vec<_> = members.filter(|node| *node != own).collect();
-        cx.send_to_workers(|| ToWorker::Nodes {
-            up: up.clone(),
-            members: members.clone(),
-        });
+        cx.change_cluster(|it| (it.up, it.members) = (up, members));
     }
 
     /// Sends the workers the free capacities of other nodes, if these have changed: backups go where there is capacity for them.
@@ -57,9 +52,8 @@ impl Ownership {
         let capabilities: Vec<(NodeId, u64)> = up
             .map(|node| (*node, cx.overlay.capability_of(*node)))
             .collect();
-        if capabilities != self.replication.capabilities {
-            cx.send_to_workers(|| ToWorker::Capabilities(capabilities.clone()));
-            self.replication.capabilities = capabilities;
+        if capabilities != cx.cluster.capabilities {
+            cx.change_cluster(|it| it.capabilities = capabilities);
         }
     }
 
@@ -150,7 +144,11 @@ impl Ownership {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
                 cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is ignored.
-                cx.send_to_worker(from, ToWorker::BackupsLost { node: to });
+                let lost = ToWorker::BackupsLost {
+                    node: to,
+                    absence: None,
+                };
+                cx.send_to_worker(from, lost);
                 return;
             }
         }

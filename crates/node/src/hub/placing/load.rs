@@ -11,7 +11,7 @@ use super::Placing;
 use crate::{
     ClientAddress, ListenerLikeness, NodeLoad, NodeState, Now,
     hub::{context::Context, control::Message},
-    messages::{Elsewhere, NodeElsewhere, ToWorker},
+    messages::{Elsewhere, NodeElsewhere},
 };
 
 /// Time after which the other nodes are sent message rates that have changed by less than what decides anything: people look at them.
@@ -72,7 +72,7 @@ impl Placing {
         };
         self.send_load_if_changed(cx, now);
         self.review_load(cx, now);
-        self.count_topics(cx, now);
+        self.send_topics_if_changed(cx);
         self.review_rebalance(cx, now);
         self.learn_clients(cx, now);
         self.expire_placements(cx, now);
@@ -91,7 +91,7 @@ impl Placing {
     fn set_draining(&mut self, cx: &mut Context, now: Now, is_draining: bool) {
         self.loads.own.load.is_draining = is_draining;
         self.send_load_if_changed(cx, now);
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
     }
 
     /// See [`crate::Hub::is_draining`].
@@ -136,13 +136,13 @@ impl Placing {
         if before.as_ref().map(place) != self.loads.of(from).map(place) {
             self.send_addresses(cx);
         }
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
     }
 
     pub(super) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         if self.loads.others.remove(&node).is_some() {
             self.send_addresses(cx);
-            self.update_picture(cx, now);
+            self.update_balancer(cx, now);
         }
     }
 
@@ -168,7 +168,6 @@ impl Placing {
             }
         });
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
-        self.redirection.elsewhere = Arc::clone(&elsewhere);
-        cx.send_to_workers(|| ToWorker::Elsewhere(Arc::clone(&elsewhere)));
+        cx.change_cluster(|it| it.elsewhere = elsewhere);
     }
 }

@@ -1,7 +1,7 @@
 //! How often clients publish to which topics, by node: each node sends all others its topics with most messages, and again only what has changed by
 //! half. Placement is based on it.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::{
@@ -11,16 +11,14 @@ use thicket_session::{
 
 use super::Placing;
 use crate::{
-    Balance, Now, TopicReport, WorkerId,
+    Balance, TopicReport, WorkerId,
     hub::{
         context::Context,
         control::{Message, SentTopics},
     },
-    messages::{HEAVIEST_TOPICS, ToWorker, TopicRate},
+    messages::{HEAVIEST_TOPICS, TopicRate},
 };
 
-/// Time between two counts.
-const COUNTED: Duration = Duration::from_secs(5);
 /// Levels of filters with wildcards that are compared with topics in a second, for all who ask: a few hundredths of a core. Comparing one topic counts as
 /// all levels of the filter.
 const COMPARED_PER_S: u32 = 2_000_000;
@@ -31,10 +29,10 @@ pub(in crate::hub) type Rates = BTreeMap<Arc<str>, u64>;
 /// The rates of topics.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Topics {
-    asked_at: Instant,
-    /// What the workers have answered since they were asked, and how many have not answered.
-    counting: Rates,
-    waiting: usize,
+    /// By worker, as last reported.
+    counted: BTreeMap<WorkerId, Vec<TopicRate>>,
+    /// There was a report since they were last sent to the others.
+    has_new_counts: bool,
     /// Of this node, as last sent to the others.
     announced: Rates,
     /// Of the others.
@@ -97,41 +95,21 @@ impl Topics {
 }
 
 impl Placing {
-    /// Makes the workers count, now and then.
-    pub(super) fn count_topics(&mut self, cx: &mut Context, now: Now) {
-        if now.instant.since(self.topics.asked_at) < COUNTED {
+    /// A worker has counted.
+    pub(in crate::hub) fn handle_topic_rates(&mut self, from: WorkerId, rates: Vec<TopicRate>) {
+        self.topics.counted.insert(from, rates);
+        self.topics.has_new_counts = true;
+    }
+
+    /// Sends the other nodes what has changed since it was sent to them.
+    pub(super) fn send_topics_if_changed(&mut self, cx: &mut Context) {
+        if !std::mem::take(&mut self.topics.has_new_counts) {
             return;
         }
-        thicket_session::reach!("time hub/placing/topics COUNTED");
-        self.topics.asked_at = now.instant;
-        self.topics.counting.clear();
-        self.topics.waiting = usize::from(cx.config.workers);
-        cx.send_to_workers(|| ToWorker::TopicRatesAsked);
-    }
-
-    /// A worker has counted.
-    pub(in crate::hub) fn handle_topic_rates(
-        &mut self,
-        cx: &mut Context,
-        _from: WorkerId,
-        rates: Vec<TopicRate>,
-    ) {
-        let topics = &mut self.topics;
-        for TopicRate {
-            topic,
-            millis_per_s,
-        } in rates
-        {
-            *topics.counting.entry(topic).or_default() += millis_per_s;
+        let mut counted = Rates::new();
+        for rate in self.topics.counted.values().flatten() {
+            *counted.entry(Arc::clone(&rate.topic)).or_default() += rate.millis_per_s;
         }
-        topics.waiting = topics.waiting.saturating_sub(1);
-        if topics.waiting == 0 {
-            let counted = std::mem::take(&mut topics.counting);
-            self.send_topics(cx, counted);
-        }
-    }
-
-    fn send_topics(&mut self, cx: &mut Context, counted: Rates) {
         let now = heaviest(counted);
         let announced = &mut self.topics.announced;
         let mut changes: Vec<(Arc<str>, u64)> = Vec::new();

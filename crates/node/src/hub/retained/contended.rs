@@ -16,7 +16,7 @@ use super::{RetainedMessages, removal, removed_by};
 use crate::{
     Now,
     hub::Hub,
-    messages::{Origin, ToWorker},
+    messages::{Origin, Way},
 };
 
 /// When the last write is sent again: by then all that was written before is on its way.
@@ -89,11 +89,7 @@ impl Hub {
             let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
                 continue;
             };
-            for worker in self.wanted.route(&topic).plain.clone() {
-                let bytes = bytes.clone();
-                self.cx
-                    .send_to_worker_after_records(worker, ToWorker::LastWrite { origin, bytes });
-            }
+            self.deliver_single(origin, &topic, &bytes, Way::LastWrite);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Observed, queries::PAGE_BYTES, removal, removed_by};
 use crate::{
     Now,
     hub::{Hub, Message, control::RetainedRecord},
-    messages::{Origin, ToWorker},
+    messages::{Origin, Way},
 };
 
 impl Hub {
@@ -94,13 +94,7 @@ impl Hub {
                 continue;
             };
             if self.retained.observe(now, *origin, &record) == Observed::Newer {
-                for worker in self.wanted.route(record.topic).plain.clone() {
-                    let (origin, bytes) = (*origin, bytes.to_vec());
-                    self.cx.send_to_worker_after_records(
-                        worker,
-                        ToWorker::RetainedRecords { origin, bytes },
-                    );
-                }
+                self.deliver_single(*origin, record.topic, bytes, Way::Comparison);
             }
         }
     }

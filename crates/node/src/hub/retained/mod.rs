@@ -16,7 +16,10 @@ mod queries;
 mod store;
 mod tombstones;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
@@ -28,7 +31,6 @@ use thicket_session::{retained::RetainedTree, time::Instant, topic::TopicFilter}
 use self::{
     accounts::{RetainedAccounts, RetainedCharge},
     contended::Contended,
-    queries::Queries,
     store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
@@ -36,7 +38,7 @@ use super::{Hub, control::WriteTime, outgoing::Forwarded};
 use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,
-    messages::{ForwardEntry, Origin},
+    messages::{ForwardEntry, Origin, RetainedQuery},
 };
 
 /// Removed topics remembered, so that an older message does not come back.
@@ -105,7 +107,8 @@ pub(super) struct RetainedMessages {
     by_expiry: BTreeSet<(Instant, Box<str>)>,
     removed: Tombstones,
     clock: HybridTime,
-    queries: Queries,
+    /// Queries of workers that wait for their next page, as this round has looked enough: one of a session at a time.
+    queries: VecDeque<(WorkerId, RetainedQuery)>,
     arrivals: u64,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
@@ -127,7 +130,7 @@ impl RetainedMessages {
             by_expiry: BTreeSet::new(),
             removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
-            queries: Queries::default(),
+            queries: VecDeque::new(),
             arrivals: 0,
             digest: 0,
             contended: Contended::default(),

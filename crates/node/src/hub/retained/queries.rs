@@ -1,14 +1,14 @@
 //! What filters match, in pages: for new subscriptions, and for operators.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use thicket_session::{
-    retained::{RetainedCursor, RetainedProgress},
-    topic::TopicFilter,
-};
+use thicket_session::retained::{RetainedCursor, RetainedProgress};
 
 use super::{Kept, RetainedMessages};
-use crate::{Now, WorkerId, hub::Hub, messages::ToWorker, work};
+use crate::{
+    Now, WorkerId,
+    hub::Hub,
+    messages::{RetainedQuery, ToWorker},
+    work,
+};
 
 /// Topics visited for one page.
 const PAGE_TOPICS: usize = 512;
@@ -21,52 +21,12 @@ const PAGE_STEP: usize = 16;
 /// Bytes of one page.
 pub(super) const PAGE_BYTES: usize = 64 * 1024;
 
-/// Queries of workers for new subscriptions.
-#[derive(Debug, Default)]
-pub(super) struct Queries {
-    /// Those under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a message.
-    cursors: BTreeMap<(WorkerId, u64), (RetainedCursor, u64)>,
-    /// Those that wait for their next page, as this round has looked enough: one of a session at a time.
-    asked: VecDeque<RetainedQuery>,
-}
-
-/// A worker wants the next page of what a filter matches.
-#[derive(Debug)]
-struct RetainedQuery {
-    from: WorkerId,
-    query: u64,
-    filter: TopicFilter,
-    /// Set with the first page: the last arrival that belongs to it.
-    begin_at: Option<u64>,
-}
-
 impl RetainedMessages {
-    pub fn cancel(&mut self, worker: WorkerId, query: u64) {
-        self.queries.cursors.remove(&(worker, query));
-        self.queries
-            .asked
-            .retain(|asked| (asked.from, asked.query) != (worker, query));
-    }
-
     /// The next page for a query, with the expiry each message has left; whether there is more; and how many topics were visited at most.
-    fn page(
-        &mut self,
-        now: Now,
-        key: (WorkerId, u64),
-        filter: &TopicFilter,
-        begin_at: Option<u64>,
-    ) -> (Vec<u8>, bool, u64) {
-        if let Some(last) = begin_at {
-            self.queries
-                .cursors
-                .insert(key, (RetainedCursor::new(filter), last));
-        }
+    fn page(&mut self, now: Now, query: &mut RetainedQuery) -> (Vec<u8>, bool, u64) {
         // With large messages a few topics fill a page.
         let mean_bytes = self.tree.bytes() / self.tree.len().max(1);
         let topics = (PAGE_BYTES / mean_bytes.max(1)).clamp(1, PAGE_TOPICS);
-        let Some((cursor, last)) = self.queries.cursors.get_mut(&key) else {
-            return (Vec::new(), false, 0);
-        };
         let mut page = Vec::new();
         let mut expired = Vec::new();
         let mut progress = RetainedProgress::More;
@@ -81,20 +41,19 @@ impl RetainedMessages {
                 }
         {
             visits += topics;
-            progress = cursor.resume(&self.tree, topics, |topic, kept| match kept.expires_at {
-                Some(at) if at <= now.instant => expired.push(topic.to_owned()),
-                _ if kept.arrival <= *last => kept.append_to(&mut page, now),
-                _ => {}
-            });
+            progress =
+                query
+                    .cursor
+                    .resume(&self.tree, topics, |topic, kept| match kept.expires_at {
+                        Some(at) if at <= now.instant => expired.push(topic.to_owned()),
+                        _ if kept.arrival <= query.upto => kept.append_to(&mut page, now),
+                        _ => {}
+                    });
         }
         for topic in expired {
             self.forget(now, &topic);
         }
-        let has_more = progress == RetainedProgress::More;
-        if !has_more {
-            self.queries.cursors.remove(&key);
-        }
-        (page, has_more, visits as u64)
+        (page, progress == RetainedProgress::More, visits as u64)
     }
 }
 
@@ -132,54 +91,37 @@ impl Hub {
         &mut self,
         now: Now,
         from: WorkerId,
-        query: u64,
-        filter: TopicFilter,
-        begin_at: Option<u64>,
+        query: RetainedQuery,
     ) {
-        let asked = RetainedQuery {
-            from,
-            query,
-            filter,
-            begin_at,
-        };
         if self.wanted.has_looked_enough() || self.has_retained_queries() {
-            self.retained.queries.asked.push_back(asked);
+            self.retained.queries.push_back((from, query));
         } else {
-            self.answer_retained_query(now, &asked);
+            self.answer_retained_query(now, from, query);
         }
     }
 
     /// Whether queries wait for the next round.
     pub(in crate::hub) fn has_retained_queries(&self) -> bool {
-        !self.retained.queries.asked.is_empty()
+        !self.retained.queries.is_empty()
     }
 
     /// Answers queries that waited, in turns, until this round has looked enough too.
     pub(in crate::hub) fn answer_retained_queries(&mut self, now: Now) {
         while !self.wanted.has_looked_enough()
-            && let Some(asked) = self.retained.queries.asked.pop_front()
+            && let Some((from, query)) = self.retained.queries.pop_front()
         {
-            self.answer_retained_query(now, &asked);
+            self.answer_retained_query(now, from, query);
         }
     }
 
-    fn answer_retained_query(&mut self, now: Now, asked: &RetainedQuery) {
-        let &RetainedQuery {
-            from,
-            query,
-            ref filter,
-            begin_at,
-        } = asked;
-        let page = self.retained.page(now, (from, query), filter, begin_at);
-        let (records, has_more, visits) = page;
+    fn answer_retained_query(&mut self, now: Now, from: WorkerId, mut query: RetainedQuery) {
+        let (records, has_more, visits) = self.retained.page(now, &mut query);
         self.wanted.note_work(work::VISIT * visits);
-        self.cx.send_to_worker_after_records(
-            from,
-            ToWorker::RetainedPage {
-                query,
-                records,
-                has_more,
-            },
-        );
+        let page = ToWorker::RetainedPage {
+            query: query.query,
+            records,
+            rest: has_more.then_some(query.cursor),
+        };
+        self.cx.send_to_worker_after_records(from, page);
     }
 }

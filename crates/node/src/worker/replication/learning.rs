@@ -100,7 +100,7 @@ impl Primaries {
             return;
         };
         let (stored, wanted) = (session.stored, cx.wanted_backups());
-        if cx.up.len() <= wanted
+        if cx.cluster.up.len() <= wanted
             || stored.backups.covered().count() != wanted
             || !session.subscriptions.is_empty()
             || !session.outbound.is_empty()
@@ -181,9 +181,17 @@ impl Primaries {
             let is_wanted = |filter: &&TopicFilter| cx.interests.is_wanted_by(slot, filter);
             filters.iter().take(FILTERS).filter(is_wanted).count()
         };
-        let all = cx.up.iter().map(|up| self.capability_of(up.node)).sum();
-        let has_room = |node: NodeId| self.shares.has_room(node, self.capability_of(node), all);
-        let candidates = || cx.up.iter().filter(|up| !others.contains(&up.node));
+        let all = cx
+            .cluster
+            .up
+            .iter()
+            .map(|up| cx.cluster.capability_of(up.node))
+            .sum();
+        let has_room = |node: NodeId| {
+            self.shares
+                .has_room(node, cx.cluster.capability_of(node), all)
+        };
+        let candidates = || cx.cluster.up.iter().filter(|up| !others.contains(&up.node));
         let is_tight = !candidates().any(|up| has_room(up.node));
         let counted: Vec<(usize, NodeId)> = candidates()
             .filter(|up| is_tight || has_room(up.node))
@@ -193,7 +201,7 @@ impl Primaries {
         let best: Vec<(NodeId, u64)> = counted
             .iter()
             .filter(|(count, _)| *count == most)
-            .map(|(_, node)| (*node, self.capability_of(*node)))
+            .map(|(_, node)| (*node, cx.cluster.capability_of(*node)))
             .collect();
         rendezvous_by_weight(client_id, &best)
     }
@@ -221,7 +229,7 @@ impl Primaries {
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        if cx.is_minority {
+        if cx.cluster.is_minority {
             // All are synced when this side has quorum again.
             return;
         }

@@ -69,7 +69,7 @@ impl Primaries {
         thicket_session::reach!("time LEVELLED");
         self.leveling.levelled_at = now.instant;
         let is_steady = self.to_sync.is_empty() && !self.is_partitioned(now.instant);
-        if cx.is_minority || !is_steady {
+        if cx.cluster.is_minority || !is_steady {
             return;
         }
         self.review_former(cx);
@@ -115,9 +115,10 @@ impl Primaries {
         from: &Movable,
     ) -> Option<NodeId> {
         let nodes = cx
+            .cluster
             .up
             .iter()
-            .map(|up| (up.node, self.capability_of(up.node)));
+            .map(|up| (up.node, cx.cluster.capability_of(up.node)));
         let nodes: Vec<(NodeId, u64)> = nodes.collect();
         let backups = cx.sessions.get(from.key)?.stored.backups;
         let is_free = |node: NodeId| {

@@ -23,7 +23,7 @@ use thicket_session::{server::Epoch, time::Instant};
 use super::{backup::Sources, learning::end_spare_backups, primary::Primaries};
 use crate::{
     Now, Remembered,
-    messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
+    messages::{Adopted, InterestChange, SessionState, ToHub, ToWorker, UpNode},
     worker::{
         Worker,
         context::Context,
@@ -227,7 +227,7 @@ impl Worker {
             if self.fail_over(now, key, changes) {
                 count += 1;
                 // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
-                report_taken_over(&mut self.cx, key, false);
+                report_taken_over(&mut self.cx, key, SessionState::TakenOver);
             }
         }
         count
@@ -465,7 +465,7 @@ impl Primaries {
 
 /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
 pub(super) fn strike_successors(cx: &mut Context) {
-    let (own, up) = (cx.config.node, &cx.up);
+    let (own, up) = (cx.config.node, &cx.cluster.up);
     for backup in cx.sessions.backups_mut() {
         let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
         backup.members.retain(is_left);
@@ -500,7 +500,7 @@ pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Editio
 pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members: &[NodeId]) {
     for node in members {
         let is_up = |up: &UpNode| up.node == *node;
-        if !cx.up.iter().any(is_up) {
+        if !cx.cluster.up.iter().any(is_up) {
             continue;
         }
         let number = cx.journal.next_number();
@@ -512,15 +512,15 @@ pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members
     }
 }
 
-/// Reports to the hub that a backup was promoted.
-pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_branch: bool) {
+/// Reports to the hub that a backup was promoted, behind what was sent before: `TakenOver` or `Branch`.
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, state: SessionState) {
     let Some(session) = cx.sessions.get(key) else {
         return;
     };
-    let taken_over = ToHub::TakenOver {
+    let report = ToHub::Session {
         client_id: (*session.client_id).into(),
+        state,
         epoch: session.epoch,
-        is_branch,
     };
-    cx.send_to_hub_after_records(taken_over);
+    cx.send_to_hub_after_records(report);
 }

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
+    sync::Arc,
 };
 
 use thicket_overlay::NodeId;
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     ConnectionId, Now,
     marks::{Mark, SETTLED},
-    messages::{BackupReport, ReachedBackup, ToHub, UpNode},
+    messages::{Absence, BackupReport, ReachedBackup, ToHub, UpNode},
     queue::History,
     worker::{
         Worker,
@@ -44,8 +45,6 @@ use crate::{
 pub(in super::super) struct Primaries {
     /// What other nodes need to know of the backups, to keep messages for the sessions.
     pub covers: Covers,
-    /// Free capacity of the other nodes, as far as it is known.
-    pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
     pub(super) leveling: Leveling,
     /// Sessions that wait for a full sync to a backup, with their serials.
@@ -68,13 +67,6 @@ pub(in super::super) struct Primaries {
 }
 
 impl Primaries {
-    /// Free capacity of a node. One that has none left, or whose capacity is unknown, counts as 1, as in `rendezvous_by_weight`: if that is true of
-    /// all, each has a share.
-    pub(super) fn capability_of(&self, node: NodeId) -> u64 {
-        let known = self.capabilities.iter().find(|(of, _)| *of == node);
-        known.map_or(1, |(_, capability)| (*capability).max(1))
-    }
-
     /// Whether nodes are down, or were until a moment ago (`SETTLED`), so that another one may have sessions that are here.
     pub fn is_partitioned(&self, now: Instant) -> bool {
         let is_settled = |since: Instant| since + SETTLED <= now;
@@ -83,12 +75,12 @@ impl Primaries {
 
     /// Whether all nodes are up that belong to the cluster.
     pub fn is_whole(&self, cx: &Context) -> bool {
-        cx.up.len() == self.members.len()
+        cx.cluster.up.len() == self.members.len()
     }
 
     /// The nodes that are up have changed, or those that belong to the cluster.
     fn see(&mut self, cx: &Context, now: Instant, mut members: BTreeSet<NodeId>) {
-        members.extend(cx.up.iter().map(|up| up.node));
+        members.extend(cx.cluster.up.iter().map(|up| up.node));
         // They will not come back.
         for node in self.members.difference(&members) {
             self.void.remove(node);
@@ -108,15 +100,10 @@ impl Primaries {
         }
     }
 
-    /// The other nodes that are up have changed, or those that belong to the cluster.
-    pub(in super::super) fn handle_nodes(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        nodes: Vec<UpNode>,
-        members: Vec<NodeId>,
-    ) {
-        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
+    /// The other nodes that are up have changed, or those that belong to the cluster. `before`: those that were up.
+    pub(in super::super) fn handle_nodes(&mut self, cx: &mut Context, now: Now, before: &[UpNode]) {
+        let cluster = Arc::clone(&cx.cluster);
+        let is_up = |node: NodeId| cluster.up.iter().any(|up| up.node == node);
         let gone: Vec<NodeId> = cx
             .journal
             .streams
@@ -124,8 +111,7 @@ impl Primaries {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
-        let has_lost = (cx.up.iter()).any(|up| !is_up(up.node));
-        let before = &cx.up;
+        let has_lost = before.iter().any(|up| !is_up(up.node));
         let was_up = |node: NodeId| before.iter().any(|up| up.node == node);
         for (stream, mark) in &mut cx.arrivals.marks {
             let node = NodeId(stream.node);
@@ -139,8 +125,7 @@ impl Primaries {
                 session.divergence = None;
             }
         }
-        cx.up = nodes;
-        self.see(cx, now.instant, members.into_iter().collect());
+        self.see(cx, now.instant, cluster.members.iter().copied().collect());
         for node in gone {
             self.void.insert(node);
             self.lose_backups(cx, node);
@@ -148,8 +133,7 @@ impl Primaries {
         if has_lost {
             strike_successors(cx);
         }
-        let is_back = |node: &NodeId| cx.up.iter().any(|up| up.node == *node);
-        let back: Vec<_> = self.void.iter().copied().filter(is_back).collect();
+        let back: Vec<_> = self.void.iter().copied().filter(|it| is_up(*it)).collect();
         for node in back {
             self.void.remove(&node);
             restart_stream(cx, node);
@@ -164,14 +148,14 @@ impl Primaries {
     ///
     /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
     /// precedence over what they had done here.
-    pub(in super::super) fn note_declared_down(
+    pub(in super::super) fn note_absence(
         &mut self,
         cx: &mut Context,
         now: Now,
         node: NodeId,
-        paused: Option<(Instant, Instant)>,
+        absence: Absence,
     ) {
-        if let Some((from, until)) = paused {
+        if let Some((from, until)) = absence.paused {
             for (_, session) in cx.sessions.iter_mut() {
                 if session.disconnected_at.is_some_and(|at| at >= until) {
                     session.disconnected_at = Some(from);

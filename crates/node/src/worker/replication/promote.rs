@@ -177,7 +177,7 @@ impl Worker {
         drop_will_of_connected(&mut self.cx, key);
         if self.promote(now, key, true, changes) {
             self.primaries.backup_new(&mut self.cx, now, key);
-            report_taken_over(&mut self.cx, key, true);
+            report_taken_over(&mut self.cx, key, SessionState::Branch);
         }
     }
 

@@ -51,7 +51,10 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::primary::Primaries, *};
+    use thicket_overlay::Incarnation;
+
+    use super::*;
+    use crate::messages::Cluster;
 
     const FIRST: NodeId = NodeId(1);
     const SECOND: NodeId = NodeId(2);
@@ -74,10 +77,10 @@ mod tests {
 
     #[test]
     fn nodes_that_have_nothing_left_have_equal_shares() {
-        let mut primaries = Primaries::default();
-        primaries.capabilities.push((FIRST, 0));
-        let weight = primaries.capability_of(FIRST);
-        let all = weight + primaries.capability_of(SECOND);
+        let mut cluster = Cluster::new(Incarnation(1));
+        cluster.capabilities.push((FIRST, 0));
+        let weight = cluster.capability_of(FIRST);
+        let all = weight + cluster.capability_of(SECOND);
         let mut held = Shares::default();
         for number in 0..1000 {
             assert!(held.has_room(FIRST, weight, all));

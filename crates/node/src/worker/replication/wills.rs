@@ -58,7 +58,7 @@ const fn bytes_of(will: &StoredWill) -> usize {
 impl Primaries {
     /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
     pub(in super::super) fn backup_will(&self, cx: &mut Context, now: Now, key: SessionKey) {
-        if cx.up.is_empty() || cx.config.backups == 0 {
+        if cx.cluster.up.is_empty() || cx.config.backups == 0 {
             return;
         }
         let session = cx.sessions.get(key);

@@ -12,15 +12,6 @@ use crate::{
     },
 };
 
-/// How a message arrived here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::worker) enum Way {
-    /// In its origin's stream, as at all its destinations.
-    Stream,
-    /// Other nodes kept it while this node was down: backups of sessions here do not receive it by themselves.
-    Hint,
-}
-
 /// Bytes that a batch begins with at most: as many as the last one had.
 const MAXIMUM_RESERVE: usize = 256 * 1024;
 

@@ -127,7 +127,7 @@ impl Debts {
         refused
     }
 
-    /// These numbers were over a limit on their way (rule 18), to a destination that acknowledges them later.
+    /// These numbers were over a limit on their way (rule 18), to a destination that acknowledges them as well.
     pub fn refuse(&mut self, runs: &NumberRuns) {
         for &(from, to) in runs {
             self.pending.refuse(from, to);

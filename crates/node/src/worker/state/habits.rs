@@ -11,7 +11,7 @@ use thicket_session::time::Instant;
 const MEASURED: Duration = Duration::from_secs(30);
 
 /// Rates of a client that changes its subscriptions all the time are means over about this time nevertheless.
-const BEGUN_ANEW: Duration = Duration::from_secs(10);
+const RESTARTED: Duration = Duration::from_secs(10);
 
 /// One of so many publications is sampled for its topic.
 const SAMPLED: u32 = 16;
@@ -60,8 +60,8 @@ impl Habits {
 
     /// The client's subscriptions changed, after `messages` messages: what it received before does not predict what it will receive.
     pub fn restart(&mut self, now: Instant, messages: u64) {
-        if now.since(self.began) >= BEGUN_ANEW {
-            thicket_session::reach!("time BEGUN_ANEW");
+        if now.since(self.began) >= RESTARTED {
+            thicket_session::reach!("time RESTARTED");
             let mark = Mark {
                 at: now,
                 messages,

@@ -11,6 +11,7 @@ use slab::Slab;
 use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
+    retained::RetainedCursor,
     server::{
         Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
         Subscription, Waiting,
@@ -135,18 +136,10 @@ pub(in crate::worker) struct Replay {
     pub query: u64,
     pub filter: TopicFilter,
     pub subscription: Subscription,
-    pub phase: ReplayPhase,
-}
-
-/// The phase of a replay. One of a session is under way, the others wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::worker) enum ReplayPhase {
-    /// Not begun; the last arrival among the retained messages that belongs to it.
-    Waiting { retained: u64 },
-    /// The next page is requested.
-    Asked,
-    /// The next page is not requested before the client has received what it has.
-    Paused,
+    /// The last arrival among the retained messages that belongs to it.
+    pub upto: u64,
+    /// Where its next page begins; `None`: that is requested. One of a session is requested at a time, when the client has received what it has.
+    pub next: Option<RetainedCursor>,
 }
 
 impl Session {

@@ -444,14 +444,14 @@ impl Placing {
     }
 
     /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client connects there.
-    pub(super) fn place_anew(
+    pub(super) fn place_again(
         &mut self,
         cx: &mut Context,
         now: Now,
         placement: &Placement,
         max_sessions: u8,
     ) {
-        thicket_session::reach!("hub/placements: a client is placed anew");
+        thicket_session::reach!("hub/placements: a client is placed again");
         let follows = Follows::Request { max_sessions };
         self.send_all_placed(cx, placement, follows);
         self.handle_placement(cx, now, placement.clone(), follows);
@@ -473,7 +473,7 @@ impl Placing {
             .collect();
         for (placement, max_sessions) in due {
             thicket_session::reach!("time LEASE");
-            self.place_anew(cx, now, &placement, max_sessions);
+            self.place_again(cx, now, &placement, max_sessions);
         }
     }
 

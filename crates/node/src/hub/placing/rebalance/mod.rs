@@ -7,7 +7,7 @@
 //! | state | event | next |
 //! | --- | --- | --- |
 //! | idle | the nodes, their loads or their traffic have changed enough (`trend`), clients were moved, or an operator asks | gathering: each node is asked for its clients, page by page |
-//! | gathering | all have answered | planning (`task`): by `anew`, else `placement::plan_moves` |
+//! | gathering | all have answered | planning (`task`): by `several`, else `placement::plan_moves` |
 //! | planning | the plan is made | moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
@@ -18,11 +18,11 @@
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour,
 //! both noted by its node and sent to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
 
-mod anew;
 mod ask;
 mod gather;
 mod inventory;
 mod orders;
+mod several;
 mod task;
 mod trend;
 

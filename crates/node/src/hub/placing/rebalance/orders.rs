@@ -61,7 +61,7 @@ impl Placing {
         for ordered in batch {
             // Before the client is informed, or it would be given what it had.
             if let Some(placed) = &ordered.placement {
-                self.place_anew(cx, now, &placed.0, placed.1);
+                self.place_again(cx, now, &placed.0, placed.1);
             }
             let key = (ordered.from, ordered.to, ordered.reason as usize);
             orders.entry(key).or_default().push(ordered.client_id);

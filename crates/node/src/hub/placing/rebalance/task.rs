@@ -11,8 +11,8 @@ use thicket_placement::{Distances, Plan, RebalanceLimits, plan_moves};
 
 use super::{
     Ordered,
-    anew::Several,
     inventory::{Inventory, KnownNode},
+    several::Several,
 };
 
 /// How far above its share the load of a node may be.
@@ -57,9 +57,9 @@ impl RebalanceTask {
             ..RebalanceLimits::default()
         };
         let several = &self.several;
-        let anew = several.plan(&situation, &topics, nodes, inventory, limits);
-        let planned = anew.and_then(|anew| match anew {
-            Some(anew) => Ok(anew),
+        let placed = several.plan(&situation, &topics, nodes, inventory, limits);
+        let planned = placed.and_then(|placed| match placed {
+            Some(placed) => Ok(placed),
             None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
         });
         debug_assert!(planned.is_ok(), "a situation of ours is sound: {planned:?}");

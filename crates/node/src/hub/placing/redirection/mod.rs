@@ -1,9 +1,9 @@
 //! Which clients this node sends to another one (MQTT 5.0, 4.11; Dispatcher III and IV): when they connect, when the node is drained, and while they
 //! are connected if its load is too high (`moves`).
 //!
-//! Each node decides for the clients that connect to it, from the loads that all nodes report ([`thicket_placement::Picture`]). A decision is sent to
-//! all others at once: so it counts in their pictures before the next loads show it, and the node that gets the client serves it. A client is
-//! redirected before its claim is made, so nothing has happened to its session yet, wherever that is.
+//! Each node decides for the clients that connect to it, from the loads that all nodes report ([`thicket_placement::LoadBalancer`]). A decision is
+//! sent to all others at once: so it counts there before the next loads show it, and the node that gets the client serves it. A client is redirected
+//! before its claim is made, so nothing has happened to its session yet, wherever that is.
 //!
 //! | a client that | is |
 //! | --- | --- |
@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
-use thicket_placement::{Candidate, Load, Picture, State};
+use thicket_placement::{Candidate, Load, LoadBalancer, State};
 
 use self::{
     decisions::{Budget, Decisions},
@@ -39,7 +39,7 @@ use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
     hub::{context::Context, control::Message},
-    messages::{Claim, Elsewhere, ToWorker},
+    messages::{Claim, ToWorker},
     scope::client_id_of,
 };
 
@@ -55,9 +55,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(3600);
 /// A node's state of redirection.
 #[derive(Debug)]
 pub(in crate::hub) struct Redirection {
-    /// Where clients reach the other nodes.
-    pub elsewhere: Arc<Elsewhere>,
-    picture: Picture,
+    balancer: LoadBalancer,
     budget: Budget,
     /// Clients that were redirected lately; and whether by this node.
     recent: Recent<bool>,
@@ -70,8 +68,7 @@ pub(in crate::hub) struct Redirection {
 impl Redirection {
     pub fn new(config: &HubConfig, seed: u64) -> Self {
         Self {
-            elsewhere: Arc::default(),
-            picture: Picture::new(config.redirection.policy.unwrap_or_default(), seed)
+            balancer: LoadBalancer::new(config.redirection.policy.unwrap_or_default(), seed)
                 .with_readings_of(SHOWN_AFTER_MS),
             budget: Budget::new(config.redirection.per_s),
             recent: Recent::new(FOLLOWED),
@@ -137,7 +134,7 @@ impl Placing {
                     cx.refuse_claim(worker, claim, reason_code, Arc::default());
                 } else {
                     let own = cx.own().0;
-                    self.redirection.picture.sent(now.instant.as_millis(), own);
+                    self.redirection.balancer.sent(now.instant.as_millis(), own);
                     self.learn_served(cx, now, &claim.client_id);
                 }
                 // A client before 5.0 was refused by the worker already, or this is an import.
@@ -210,7 +207,7 @@ impl Placing {
         if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
             return Err(RedirectionReason::Unsure);
         }
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         let suits = |listener: ListenerId| {
             let elsewhere = &elsewhere;
             move |key: u64| elsewhere.address(NodeId(key), listener).is_some()
@@ -228,14 +225,14 @@ impl Placing {
         }
         let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
         let load = &self.loads.own().load;
-        let picture = &mut self.redirection.picture;
+        let balancer = &mut self.redirection.balancer;
         let is_light = load.cpu_permille.is_none_or(|cpu| cpu < LIGHT.0)
             && load.external.messages() < LIGHT.1
-            && picture.clients(now_ms, own) < LIGHT.2;
+            && balancer.clients(now_ms, own) < LIGHT.2;
         if is_light && !is_draining {
             return Err(RedirectionReason::Balanced);
         }
-        let chosen = picture.choose_instead_of(now_ms, own, MARGIN, suits(asks.listener));
+        let chosen = balancer.choose_instead_of(now_ms, own, MARGIN, suits(asks.listener));
         let reason = if is_draining {
             RedirectionReason::Drained
         } else {
@@ -254,7 +251,7 @@ impl Placing {
         let Learned::At(node) = self.learned_node(cx, now, name) else {
             return RedirectionReason::Version;
         };
-        let can_come = self.redirection.elsewhere.address(node, listener).is_some();
+        let can_come = cx.cluster.elsewhere.address(node, listener).is_some();
         if !can_come || self.stays(now, name) {
             return RedirectionReason::Version;
         }
@@ -357,21 +354,21 @@ impl Placing {
         redirection
             .recent
             .insert(now.instant, client_id.into(), false);
-        redirection.picture.sent(now.instant.as_millis(), to.0);
+        redirection.balancer.sent(now.instant.as_millis(), to.0);
     }
 
     /// The chosen node, and behind it others that serve, those with a lower load first.
     fn references(&self, cx: &Context, now: Now, to: NodeId) -> Arc<[NodeId]> {
         let wanted = usize::from(cx.config.redirection.references.max(1));
         let own = cx.own();
-        let ranked = self.redirection.picture.ranked(now.instant.as_millis());
+        let ranked = self.redirection.balancer.ranked(now.instant.as_millis());
         let others = ranked.into_iter().map(|(key, _)| NodeId(key));
         let others = others.filter(|node| *node != to && *node != own);
         std::iter::once(to).chain(others).take(wanted).collect()
     }
 
-    /// Updates the picture from the nodes that are up and report their load, and this one.
-    pub(super) fn update_picture(&mut self, cx: &Context, now: Now) {
+    /// Updates the load balancer from the nodes that are up and report their load, and this one.
+    pub(super) fn update_balancer(&mut self, cx: &Context, now: Now) {
         let own = (cx.own(), &self.loads.own().load);
         let others = self.loads.others();
         let others = others.map(|(node, state)| (node, &state.load));
@@ -382,7 +379,7 @@ impl Placing {
         });
         let candidates = candidates.collect();
         self.redirection
-            .picture
+            .balancer
             .update(now.instant.as_millis(), candidates);
     }
 
@@ -400,7 +397,7 @@ impl Placing {
     ) -> ClientExplanation {
         let entries = cx.directory.entries.iter();
         let is_it = |name: &str| client_id_of(name) == client_id;
-        let ranked = self.redirection.picture.ranked(now.instant.as_millis());
+        let ranked = self.redirection.balancer.ranked(now.instant.as_millis());
         ClientExplanation {
             client_id: client_id.to_owned(),
             is_here: entries

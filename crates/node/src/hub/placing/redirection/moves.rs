@@ -53,7 +53,7 @@ pub(super) enum Moving {
 impl Placing {
     /// Loads were measured again.
     pub(in crate::hub::placing) fn review_load(&mut self, cx: &mut Context, now: Now) {
-        self.update_picture(cx, now);
+        self.update_balancer(cx, now);
         let excess = self.own_excess(cx, now);
         match (&self.redirection.moving, excess) {
             (Moving::Settling { until }, _) if *until > now.instant => {}
@@ -91,10 +91,10 @@ impl Placing {
             return None;
         }
         let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         let suits = |key| elsewhere.has(NodeId(key));
-        let picture = &mut self.redirection.picture;
-        picture.excess(now_ms, own, MARGIN, suits)
+        let balancer = &mut self.redirection.balancer;
+        balancer.excess(now_ms, own, MARGIN, suits)
     }
 
     fn ask_movable(&mut self, cx: &mut Context) {
@@ -134,7 +134,7 @@ impl Placing {
         mut clients: Vec<(WorkerId, Movable)>,
     ) {
         let to = NodeId(excess.to);
-        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let elsewhere = Arc::clone(&cx.cluster.elsewhere);
         clients.retain(|(_, client)| {
             let redirection = &self.redirection;
             redirection
@@ -181,8 +181,8 @@ impl Placing {
         for (worker, client) in chosen {
             let name = &*client.client_id;
             self.note_redirected(cx, now, name, name, to, RedirectionReason::Moved);
-            let picture = &mut self.redirection.picture;
-            picture.sent(now.instant.as_millis(), to.0);
+            let balancer = &mut self.redirection.balancer;
+            balancer.sent(now.instant.as_millis(), to.0);
             let send = ToWorker::SendClient {
                 client_id: client.client_id,
                 to: Arc::clone(&references),

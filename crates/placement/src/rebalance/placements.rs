@@ -21,7 +21,7 @@ pub struct Placeable {
 
 /// A session that a client should have.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AnewSession {
+pub struct PlannedSession {
     /// Index of the node.
     pub node: usize,
     /// What it publishes there, with messages a second.
@@ -32,9 +32,9 @@ pub struct AnewSession {
 
 /// Clients that should be placed again, and what that gains.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AnewPlan {
+pub struct PlacementPlan {
     /// Index of the client in the question, and its sessions: of those that change.
-    pub clients: Vec<(usize, Vec<AnewSession>)>,
+    pub clients: Vec<(usize, Vec<PlannedSession>)>,
     /// Before any of them.
     pub before: Balance,
     /// After all of them.
@@ -49,7 +49,7 @@ pub fn plan_placements(
     situation: &Situation,
     clients: &[Placeable],
     limits: RebalanceLimits,
-) -> Result<Option<AnewPlan>, ParameterError> {
+) -> Result<Option<PlacementPlan>, ParameterError> {
     check(situation, limits)?;
     check_clients(situation, clients)?;
     let situation = with_all_named(situation, limits.gamma);
@@ -82,11 +82,13 @@ pub fn plan_placements(
     let saves = before.internal - after.internal;
     let is_worth_it =
         saves >= WORTH_SHARE * before.internal && saves >= WORTH_RATE * changed.len() as f64;
-    Ok((is_worth_it && !changed.is_empty()).then_some(AnewPlan {
-        clients: changed,
-        before,
-        after,
-    }))
+    Ok(
+        (is_worth_it && !changed.is_empty()).then_some(PlacementPlan {
+            clients: changed,
+            before,
+            after,
+        }),
+    )
 }
 
 fn check_clients(situation: &Situation, clients: &[Placeable]) -> Result<(), ParameterError> {
@@ -141,7 +143,7 @@ fn planned(
     board: &Board<'_>,
     brokers: &[usize],
     limits: RebalanceLimits,
-) -> Result<Vec<Vec<AnewSession>>, ParameterError> {
+) -> Result<Vec<Vec<PlannedSession>>, ParameterError> {
     let mut empty = Cluster::new(brokers.len())?;
     for topic in 0..situation.topic_count {
         empty.add_topic(board.rate(TopicId(topic as u32)))?;
@@ -219,10 +221,14 @@ fn interests(client: &RebalanceClient) -> impl Iterator<Item = Interest> + '_ {
     published.chain(subscribed)
 }
 
-fn sessions(board: &Board<'_>, brokers: &[usize], at: &[(Interest, BrokerId)]) -> Vec<AnewSession> {
-    let mut by_broker: BTreeMap<BrokerId, AnewSession> = BTreeMap::new();
+fn sessions(
+    board: &Board<'_>,
+    brokers: &[usize],
+    at: &[(Interest, BrokerId)],
+) -> Vec<PlannedSession> {
+    let mut by_broker: BTreeMap<BrokerId, PlannedSession> = BTreeMap::new();
     for (interest, broker) in at {
-        let session = by_broker.entry(*broker).or_insert_with(|| AnewSession {
+        let session = by_broker.entry(*broker).or_insert_with(|| PlannedSession {
             node: brokers[broker.index()],
             publishes: Vec::new(),
             subscribes: Vec::new(),
@@ -239,7 +245,7 @@ fn sessions(board: &Board<'_>, brokers: &[usize], at: &[(Interest, BrokerId)]) -
 }
 
 /// Whether the client has its sessions with their topics already.
-fn is_there(situation: &Situation, client: &Placeable, planned: &[AnewSession]) -> bool {
+fn is_there(situation: &Situation, client: &Placeable, planned: &[PlannedSession]) -> bool {
     let node_of = |topic: TopicId, subscribes: bool| {
         let mut sessions = planned.iter().filter(|it| {
             let topics = if subscribes {
@@ -262,7 +268,7 @@ fn is_there(situation: &Situation, client: &Placeable, planned: &[AnewSession]) 
 }
 
 /// A session as a client of a situation.
-fn client_of(session: &AnewSession) -> RebalanceClient {
+fn client_of(session: &PlannedSession) -> RebalanceClient {
     let rate = |topics: &[(TopicId, f64)]| -> f64 { topics.iter().map(|it| it.1).sum() };
     RebalanceClient {
         node: session.node,

@@ -25,9 +25,9 @@ pub struct Candidate {
     pub load: Load,
 }
 
-/// One decider's view of the brokers.
+/// The loads of the brokers as one decider sees them, and its choices.
 #[derive(Debug, Clone)]
-pub struct Picture {
+pub struct LoadBalancer {
     policy: Policy,
     random: Random,
     candidates: Vec<Candidate>,
@@ -63,8 +63,8 @@ struct Scored {
     clients: f64,
 }
 
-impl Picture {
-    /// A picture without brokers. Deciders side by side need different seeds.
+impl LoadBalancer {
+    /// A load balancer without brokers. Deciders side by side need different seeds.
     #[must_use]
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self {

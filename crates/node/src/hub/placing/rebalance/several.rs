@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_placement::{
-    AnewSession, Move, MoveReason, ParameterError, Placeable, PlacedSession, Placement, Plan,
+    Move, MoveReason, ParameterError, Placeable, PlacedSession, Placement, Plan, PlannedSession,
     RebalanceLimits, Situation, TopicId, plan_placements,
 };
 
@@ -144,9 +144,9 @@ impl OneOfSeveral {
     /// A session at a node where the client has one keeps its number, the others get the lowest free ones; there is always a first.
     fn numbered(
         &self,
-        sessions: Vec<AnewSession>,
+        sessions: Vec<PlannedSession>,
         situation: &Situation,
-    ) -> BTreeMap<u16, AnewSession> {
+    ) -> BTreeMap<u16, PlannedSession> {
         let number_at = |node: usize| {
             let mut sessions = self.sessions.iter();
             let there = sessions.find(|(_, index)| situation.clients[**index].node == node);
@@ -155,7 +155,7 @@ impl OneOfSeveral {
         let (stay, new): (Vec<_>, Vec<_>) = sessions
             .into_iter()
             .partition(|session| number_at(session.node).is_some());
-        let mut numbered: BTreeMap<u16, AnewSession> = stay
+        let mut numbered: BTreeMap<u16, PlannedSession> = stay
             .into_iter()
             .map(|session| (number_at(session.node).unwrap_or(1), session))
             .collect();
@@ -174,7 +174,7 @@ impl OneOfSeveral {
     /// With what the client asked for and is not seen doing: it stays with the session of its number, else with the first.
     fn placement(
         &self,
-        numbered: &BTreeMap<u16, AnewSession>,
+        numbered: &BTreeMap<u16, PlannedSession>,
         topics: &Topics,
         nodes: &[KnownNode],
         inventory: &Inventory,
