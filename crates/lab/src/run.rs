@@ -207,7 +207,8 @@ impl Bench<'_> {
     fn build(&mut self, setup: &Setup<'_>) -> Result<Built, LabError> {
         let testbed = Testbed::up(setup)?;
         self.facts.links_first &= testbed.links.realtime;
-        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
+        let goes_on = || self.check_interrupted();
+        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES, &goes_on)?;
         Ok(Built { testbed, pairs })
     }
 
@@ -218,7 +219,8 @@ impl Bench<'_> {
         found.unwrap_or(system).clone()
     }
 
-    /// A system's cells on one network. Returns how many of them have their run now: fewer than all if the link process has ended.
+    /// A system's cells on one network. Returns how many of them have their run now: fewer than all if a broker or the link process has ended, so that the
+    /// next one does not suffer from it.
     fn system(
         &mut self,
         part: Part<'_>,
@@ -261,6 +263,9 @@ impl Bench<'_> {
             }
         };
         let done = self.cells_of(part, built, &mut cluster);
+        if self.is_interrupted() {
+            cluster.kill_all(&built.testbed);
+        }
         cluster.stop(&built.testbed);
         done
     }
@@ -282,7 +287,8 @@ impl Bench<'_> {
             // Discards the report on the links for the time before this run.
             let _ = testbed.links.report();
             let measured = self.cell(cell, repeat, &mut run, Some((testbed, cluster)), &[], &[]);
-            let ended = cluster.unexpected_ends(testbed).into_iter();
+            let ended = cluster.unexpected_ends(testbed);
+            let is_whole = ended.is_empty();
             run.invalid.extend(ended);
             match testbed.links.report() {
                 Ok(punctual) if punctual.longest_stall_ms > MAX_BEHIND_MS => {
@@ -301,7 +307,7 @@ impl Bench<'_> {
                 Err(error) => run.invalid.push(error.to_string()),
             }
             self.keep(run, measured)?;
-            if !testbed.links.is_up() {
+            if !is_whole || !testbed.links.is_up() {
                 return Ok(number + 1);
             }
         }
