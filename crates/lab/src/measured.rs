@@ -440,13 +440,8 @@ fn death_metrics(result: &CrashResult) -> BTreeMap<String, f64> {
     ] {
         metrics.insert(name.to_owned(), value);
     }
-    for (name, values) in [
-        ("reconnect_max_ms", &result.reconnect_ms),
-        ("resume_max_ms", &result.resume_ms),
-    ] {
-        if let Some(longest) = values.iter().copied().reduce(f64::max) {
-            metrics.insert(name.to_owned(), longest);
-        }
+    if let Some(longest) = result.reconnect_ms.iter().copied().reduce(f64::max) {
+        metrics.insert("reconnect_max_ms".to_owned(), longest);
     }
     metrics
 }
