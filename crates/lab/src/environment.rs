@@ -64,3 +64,19 @@ fn field(text: &str, name: &str) -> Option<String> {
         (key.trim() == name).then(|| value.trim().to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_elsewhere_have_no_links_and_no_limits_of_the_lab() {
+        let text = include_str!("../../../scenarios/faults-small.toml");
+        let (scenario, _) = Scenario::parse(text).unwrap();
+        let facts = environment(&scenario, None, None);
+        assert_eq!((&*facts.backend, &*facts.limits), (NONE, NONE));
+        assert!(!facts.oversubscribed);
+        let facts = environment(&scenario, Some(Backend::Wire), None);
+        assert_eq!(facts.backend, "wire");
+    }
+}

@@ -238,3 +238,75 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     }
     distinct
 }
+
+#[cfg(test)]
+mod tests {
+    use thicket_bench::statistics::estimate;
+
+    use super::*;
+
+    fn row(parameters: &[(&str, &str)], mean: f64) -> Row {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Row {
+            system: "a".to_owned(),
+            parameters: parameters.iter().map(own).collect(),
+            figures: [("x".to_owned(), estimate(&[mean]).unwrap())].into(),
+            invalid: 0,
+        }
+    }
+
+    #[test]
+    fn panels_of_one_number_have_one_scale_and_axes_have_words() {
+        let at = |placement, rate, mean| {
+            let parameters = [
+                ("workload.placement", placement),
+                ("workload.rate_per_s", rate),
+            ];
+            row(&parameters, mean)
+        };
+        let rows = [
+            at("locality-100", "10", 1.0),
+            at("locality-100", "100", 2.0),
+            at("locality-50-border", "10", 8.0),
+            at("locality-50-border", "100", 10.0),
+        ];
+        let panels = facets(&rows, "x", "Delay", "ms");
+        let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
+        assert_eq!(
+            titles,
+            [
+                "placement of clients = 100 % local",
+                "placement of clients = 50 % local (BORDER)"
+            ]
+        );
+        for panel in &panels {
+            assert_eq!((&*panel.x, panel.top), ("messages/s", Some(10.5)));
+            assert!(panel.is_logarithmic);
+        }
+        let one = facets(&[row(&[("workload.qos", "1")], 1.0)], "x", "Delay", "ms");
+        assert!(one[0].x == "QoS" && !one[0].is_logarithmic);
+    }
+
+    #[test]
+    fn what_depends_on_the_network_alone_has_one_run_for_each() {
+        let (scenario, mut cells) =
+            Scenario::parse(include_str!("../../../../scenarios/faults-small.toml")).unwrap();
+        let mut all = Vec::new();
+        for (rtt, qos) in [("5", "0"), ("5", "1"), ("50", "0")] {
+            let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+            cells[0].parameters = [("network.link.rtt_ms", rtt), ("workload.qos", qos)]
+                .map(own)
+                .into();
+            let mut run = crate::results::Run::begin(&cells[0], &scenario.systems[0], 1);
+            run.valid = qos == "1" || rtt == "50";
+            all.push(run);
+        }
+        let facts = crate::environment::environment(&scenario, None, None);
+        let results = by_network(&Results::of(&scenario, "", facts, all, None));
+        let left: Vec<&str> = (results.runs.iter())
+            .map(|run| &*run.parameters[0].1)
+            .collect();
+        assert_eq!(left, ["5", "50"]);
+        assert!(results.runs.iter().all(|run| run.parameters.len() == 1));
+    }
+}

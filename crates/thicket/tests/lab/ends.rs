@@ -173,6 +173,37 @@ fn a_broker_that_dies_is_started_anew_for_the_next_cell() {
     assert_eq!(second.metrics["lost_messages"], 0.0);
 }
 
+#[test]
+fn a_broker_that_is_alive_is_not_started_again_by_hand() {
+    let Some(folder) = turn() else { return };
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
+    let mut child = lab(&["up", file.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let number = child.id().to_string();
+    let socket = janitor::socket(child.id());
+    wait_for(&mut child, || socket.exists());
+    let restart = || {
+        lab(&["broker", "restart", "s2", "--lab", &number])
+            .output()
+            .unwrap()
+    };
+    let refused = restart();
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let killed = lab(&["broker", "kill", "s2", "--lab", &number]).status();
+    let again = restart();
+    end(&child, Signal::TERM);
+    child.wait().unwrap();
+    assert!(
+        !refused.status.success() && words.contains("mesh at s2 is alive"),
+        "{words}"
+    );
+    assert!(killed.unwrap().success() && again.status.success());
+}
+
 /// Ends a lab that has load, with brokers that are to die and to be started, and returns its results. It may not take as long as what is left of the load.
 fn interrupt_in_load(folder: &Path, scenario: &str, load_began: Duration) -> Results {
     let mut child = start(folder, scenario);
