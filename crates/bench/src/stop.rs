@@ -47,3 +47,39 @@ impl Stop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{Arrivals, Generator, Load, Node, Scenario, Span, Watch};
+    use crate::relay::Relay;
+    use crate::workload::Workload;
+
+    #[test]
+    fn a_load_that_is_stopped_ends_with_an_error_and_keeps_its_samples() {
+        let relay = Relay::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let node = Node::resolve(&relay.local_addr().unwrap().to_string()).unwrap();
+        std::thread::spawn(move || relay.run());
+        let flag = Arc::new(AtomicBool::new(false));
+        let scenario = Scenario {
+            stop: Arc::clone(&flag).into(),
+            ..Scenario::new(vec![node], Workload::Pair { pairs: 1 })
+        };
+        let mut generator = Generator::connect(scenario).unwrap();
+        generator.keep_samples(1000);
+        let load = Load::Open {
+            rate_per_s: 200.0,
+            arrivals: Arrivals::Constant,
+        };
+        // Longer than any test may take: it is stopped at the second report of its progress.
+        let mut reports = 0;
+        let ended = generator.run(load, Span::seconds(1e6), &Watch::default(), &mut |_| {
+            reports += 1;
+            flag.store(reports > 1, Ordering::Relaxed);
+        });
+        assert!(matches!(ended, Err(BenchError::Stopped)), "{ended:?}");
+        assert!(!generator.samples().is_empty());
+        let stop = Stop::from(flag);
+        assert!(stop.is_set() && stop.sleep(Duration::from_secs(3600)).is_err());
+    }
+}
