@@ -1,13 +1,18 @@
-"""What `thicket lab export` writes for a Kubernetes cluster, held against the schemas of its API. Resources of Chaos Mesh have none here."""
+"""What `thicket lab export` writes for a Kubernetes cluster, held against the schemas of its API and of Chaos Mesh."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
+import jsonschema
 import kubernetes_validate
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
@@ -19,6 +24,35 @@ SCENARIOS = ("border-table", "cut-and-heal-small")
 # Other drivers have an image of their own.
 IMAGES = ("thicket=example/thicket:1",)
 CHAOS = "chaos-mesh.org/v1alpha1"
+# The first version whose links have a rate beside their delay is 2.7.
+CHAOS_CRD = "https://raw.githubusercontent.com/chaos-mesh/chaos-mesh/v2.7.2/manifests/crd.yaml"
+
+
+def chaos_schemas():
+    """The schemas of Chaos Mesh by kind: from the file that CHAOS_MESH_CRD names, or of a release."""
+    file = os.environ.get("CHAOS_MESH_CRD")
+    if file:
+        text = pathlib.Path(file).read_text()
+    else:
+        try:
+            with urllib.request.urlopen(CHAOS_CRD, timeout=30) as answer:
+                text = answer.read()
+        except (urllib.error.URLError, TimeoutError) as error:
+            raise unittest.SkipTest(f"NOT CHECKED against Chaos Mesh: {CHAOS_CRD}: {error}; CHAOS_MESH_CRD may name a file") from error
+    definitions = [it for it in yaml.safe_load_all(text) if it and it["kind"] == "CustomResourceDefinition"]
+    versions = {it["spec"]["names"]["kind"]: it["spec"]["versions"] for it in definitions}
+    return {kind: of[0]["schema"]["openAPIV3Schema"] for kind, of in versions.items()}
+
+
+def unknown(schema, value, path=""):
+    """The fields that a schema does not have: a cluster would leave them out without a word."""
+    if isinstance(value, list):
+        return [it for one in value for it in unknown(schema.get("items", {}), one, path)]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    known = schema["properties"]
+    here = [f"{path}.{key}" for key in value if key not in known]
+    return here + [it for key in value if key in known for it in unknown(known[key], value[key], f"{path}.{key}")]
 
 
 def exported(name):
@@ -46,6 +80,20 @@ class Export(unittest.TestCase):
                 for version in VERSIONS:
                     with self.subTest(scenario=name, kind=resource["kind"], version=version):
                         kubernetes_validate.validate(resource, version, strict=True)
+
+    def test_resources_of_chaos_mesh_are_what_its_schemas_know(self):
+        schemas = chaos_schemas()
+        kinds = set()
+        for name in SCENARIOS:
+            for resource in exported(name):
+                if resource["apiVersion"] != CHAOS:
+                    continue
+                kind = resource["kind"]
+                kinds.add(kind)
+                with self.subTest(scenario=name, kind=kind, name=resource["metadata"]["name"]):
+                    jsonschema.validate(resource, schemas[kind])
+                    self.assertEqual(unknown(schemas[kind], resource), [])
+        self.assertEqual(kinds, {"NetworkChaos", "Workflow"})
 
     def test_resources_of_chaos_mesh_choose_pods_that_exist(self):
         resources = exported("cut-and-heal-small")

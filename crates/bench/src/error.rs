@@ -79,6 +79,9 @@ pub enum BenchError {
         /// How long.
         seconds: u64,
     },
+    /// It was stopped before its end.
+    #[error("stopped before its end")]
+    Stopped,
     /// The system refused an operation.
     #[error("{what}: {source}")]
     System {

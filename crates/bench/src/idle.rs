@@ -48,6 +48,7 @@ pub fn measure(
     let before = memory(watch)?;
     let cpu_before = readings()?;
     let own_before = process::own_cpu_s();
+    let stop = scenario.stop.clone();
     let generator = Generator::connect(scenario)?;
     let own_s = process::own_cpu_s() - own_before;
     let cpu_s: f64 = readings()?
@@ -55,7 +56,7 @@ pub fn measure(
         .zip(&cpu_before)
         .map(|(after, before)| after.since(before))
         .sum();
-    std::thread::sleep(hold);
+    stop.sleep(hold)?;
     let after = memory(watch)?;
     let each = |whole: f64| whole / connections as f64;
     let watched = !watch.pids.is_empty();

@@ -64,9 +64,11 @@ mod error;
 mod layer;
 mod metrics;
 mod socket;
+mod stop;
 mod wire;
 
 pub use cluster::Confine;
 pub use error::BenchError;
 pub use layer::Layering;
 pub use outcome::Outcome;
+pub use stop::Stop;

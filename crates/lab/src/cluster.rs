@@ -161,6 +161,7 @@ impl Cluster {
             dispatcher: None,
         };
         if let Err(error) = cluster.start_all(testbed) {
+            cluster.kill_all(testbed);
             cluster.stop(testbed);
             return Err(error);
         }
@@ -307,6 +308,12 @@ impl Cluster {
     /// Starts the broker of a site, also again after it has ended.
     pub fn start_one(&mut self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
         self.check_broker(site)?;
+        if self.children[site].as_mut().is_some_and(lives) {
+            return Err(LabError::Misuse(format!(
+                "{} is alive: it is not started again",
+                self.name(site)
+            )));
+        }
         let (dir, places) = self.places(site)?;
         if self.children[site].is_none() {
             let children = children(&testbed.topology, site, &self.peers);
@@ -574,10 +581,18 @@ impl Cluster {
     /// Kills the broker of a site: all its processes.
     pub fn kill(&mut self, testbed: &Testbed, site: usize) {
         self.killed[site] = true;
+        let Some(child) = &mut self.children[site] else {
+            return;
+        };
+        // One that was just started is not in its namespace yet.
+        let _ = child.kill();
         testbed.signal(site, Signal::KILL);
-        if let Some(child) = &mut self.children[site] {
-            let _ = child.wait();
-        }
+        let _ = child.wait();
+    }
+
+    /// Kills all brokers.
+    pub fn kill_all(&mut self, testbed: &Testbed) {
+        (0..self.children.len()).for_each(|site| self.kill(testbed, site));
     }
 
     /// Ends all brokers, in order if they do so in time.
@@ -595,11 +610,7 @@ impl Cluster {
         while start.elapsed() < GRACE && self.children.iter_mut().flatten().any(lives) {
             std::thread::sleep(PAUSE);
         }
-        for site in 0..self.children.len() {
-            if self.children[site].is_some() {
-                self.kill(testbed, site);
-            }
-        }
+        self.kill_all(testbed);
     }
 }
 

@@ -146,6 +146,19 @@ pub struct Container {
     /// Command line, if it differs from the driver's: there is no multicast, and addresses are names.
     #[serde(default)]
     pub start: Vec<String>,
+    /// What says that a broker is ready: a page that answers 200. Without one, that its port for clients accepts connections.
+    #[serde(default)]
+    pub ready: Option<Page>,
+}
+
+/// A page that a broker in a container serves over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Its port.
+    pub port: u16,
+    /// Its path.
+    pub path: String,
 }
 
 /// A text for each broker.

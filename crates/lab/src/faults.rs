@@ -49,12 +49,12 @@ pub struct TimeLine<'a> {
     pub orders: &'a Receiver<Wanted>,
     /// Whether the load has ended.
     pub stop: &'a dyn Fn() -> bool,
-    /// Whether the user interrupts: the brokers are killed then, which ends the load at once.
+    /// Whether the user interrupts: nothing is injected any more then, and nothing is started.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
 impl TimeLine<'_> {
-    /// Injects each fault when it is due, and those requested meanwhile, until the load has ended or an error occurs.
+    /// Injects each fault when it is due, and those requested meanwhile, until the load has ended, the user interrupts or an error occurs.
     pub fn follow(&mut self) -> Followed {
         let mut followed = Followed::default();
         let mut usage = Usage::begin(cpu_s(self.testbed));
@@ -72,8 +72,7 @@ impl TimeLine<'_> {
         let mut looked = start;
         while !(self.stop)() {
             if (self.interrupted)() {
-                (0..self.testbed.sites.len())
-                    .for_each(|site| self.cluster.kill(self.testbed, site));
+                return Err(LabError::Interrupted);
             }
             if let Ok((fault, answer)) = self.orders.try_recv() {
                 let done = apply(&fault, self.testbed, self.cluster);

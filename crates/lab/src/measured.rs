@@ -96,7 +96,7 @@ pub fn measure(
             throughput(scenario, generator, Watch { pids })
         }
         (Measure::Connections { count, hold_s }, _) => connections(clients, *count, hold_s.value()),
-        (Measure::Crash { .. }, _) => death(scenario, &clients.nodes, orders),
+        (Measure::Crash { .. }, _) => death(scenario, &clients, orders),
         (_, Some(generator)) => load(scenario, generator),
         (Measure::Load | Measure::Throughput { .. }, None) => {
             Err(LabError::Misuse("there are no clients".to_owned()))
@@ -364,7 +364,7 @@ impl NodeControl for Remote {
 
 fn death(
     scenario: &Scenario,
-    nodes: &[Node],
+    clients: &Clients,
     orders: Sender<Wanted>,
 ) -> Result<Measured, LabError> {
     let Measure::Crash {
@@ -376,7 +376,7 @@ fn death(
     else {
         return Err(LabError::Misuse("no death is asked for".to_owned()));
     };
-    let brokers = each_once(nodes);
+    let brokers = each_once(&clients.nodes);
     let dies = brokers
         .iter()
         .position(|node| node.name == *site)
@@ -392,7 +392,8 @@ fn death(
     // The rest is a part of the load before the death.
     let before = Duration::from_secs_f64(before_s.value());
     let settle = before.min(SETTLE);
-    let mut cluster = crash::Cluster::of(brokers.iter().map(control).collect(), settle);
+    let nodes = brokers.iter().map(control).collect();
+    let mut cluster = crash::Cluster::of(nodes, settle, clients.stop.clone());
     let workload = &scenario.workload;
     let qos = match workload.qos {
         2 => Qos::ExactlyOnce,
@@ -412,7 +413,7 @@ fn death(
         after: Duration::from_secs_f64(after_s.value()),
     };
     // Threads of the clients start in the namespace of this one: at the first site.
-    let place: Option<PathBuf> = nodes.first().and_then(|node| node.namespace.clone());
+    let place: Option<PathBuf> = (clients.nodes.first()).and_then(|node| node.namespace.clone());
     if let Some(place) = &place {
         namespace::move_into(place).map_err(LabError::io(place.display()))?;
     }
@@ -421,6 +422,7 @@ fn death(
         metrics: death_metrics(&result),
         samples: Some(tenths_csv(&result)),
         over_time: crash::time_line("", &result).panes,
+        error: clients.stop.is_set().then_some(LabError::Interrupted),
         ..Measured::default()
     })
 }
@@ -438,13 +440,8 @@ fn death_metrics(result: &CrashResult) -> BTreeMap<String, f64> {
     ] {
         metrics.insert(name.to_owned(), value);
     }
-    for (name, values) in [
-        ("reconnect_max_ms", &result.reconnect_ms),
-        ("resume_max_ms", &result.resume_ms),
-    ] {
-        if let Some(longest) = values.iter().copied().reduce(f64::max) {
-            metrics.insert(name.to_owned(), longest);
-        }
+    if let Some(longest) = result.reconnect_ms.iter().copied().reduce(f64::max) {
+        metrics.insert("reconnect_max_ms".to_owned(), longest);
     }
     metrics
 }

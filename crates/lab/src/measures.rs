@@ -80,9 +80,9 @@ pub fn table(results: &[Results]) -> (Vec<String>, Vec<Line>) {
             figure(row, "sessions_lost")
         }),
         line(
-            "M5: from a reconnect to the first message, ms, longest",
+            "M5: from the loss of a connection to the next CONNACK, ms, longest",
             &all,
-            |_, row| figure(row, "resume_max_ms"),
+            |_, row| figure(row, "reconnect_max_ms"),
         ),
         costs_of_tls(
             "M6: rate without TLS, messages/s",

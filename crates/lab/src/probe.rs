@@ -100,24 +100,31 @@ fn expected_ms(delays: &[Delay], probes: usize) -> (f64, [f64; 2]) {
     (at(0.5), [at((0.5 - apart).max(0.0)), at(0.5 + apart)])
 }
 
-/// Probes every pair `probes` times, and again if some median is off: a busy machine may have delayed the prober, not the network.
+/// Probes every pair `probes` times, and again if some median is off: a busy machine may have delayed the prober, not the network. An error of `goes_on`
+/// ends it.
 pub fn round_trips(
     topology: &Topology,
     sites: &[Site],
     probes: usize,
+    goes_on: &dyn Fn() -> Result<(), LabError>,
 ) -> Result<Vec<PairRtt>, LabError> {
     let _first = Priority::raise(PRIORITY);
-    let mut measured = measure(topology, sites, probes)?;
+    let mut measured = measure(topology, sites, probes, goes_on)?;
     for _ in 1..ATTEMPTS {
         if measured.iter().all(PairRtt::is_right) {
             break;
         }
-        measured = measure(topology, sites, probes)?;
+        measured = measure(topology, sites, probes, goes_on)?;
     }
     Ok(measured)
 }
 
-fn measure(topology: &Topology, sites: &[Site], probes: usize) -> Result<Vec<PairRtt>, LabError> {
+fn measure(
+    topology: &Topology,
+    sites: &[Site],
+    probes: usize,
+    goes_on: &dyn Fn() -> Result<(), LabError>,
+) -> Result<Vec<PairRtt>, LabError> {
     let stop = AtomicBool::new(false);
     let pairs: Vec<(usize, usize)> = (0..sites.len())
         .flat_map(|a| (a + 1..sites.len()).map(move |b| (a, b)))
@@ -129,6 +136,7 @@ fn measure(topology: &Topology, sites: &[Site], probes: usize) -> Result<Vec<Pai
         }
         let mut measured = Vec::new();
         let result = pairs.chunks(AT_A_TIME).try_for_each(|chunk| {
+            goes_on()?;
             let threads: Vec<_> = chunk
                 .iter()
                 .map(|&(a, b)| {

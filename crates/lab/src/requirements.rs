@@ -268,7 +268,7 @@ seconds = 3
         let crash = "[measure]\nkind = \"crash\"\nsite = \"s2\"\n";
         for (addition, expected) in [
             (
-                "[[fault]]\ndo = \"restart\"\nsite = \"s2\"\n",
+                "[[fault]]\ndo = \"pause\"\nsite = \"s2\"\n",
                 "t.toml: line 16, fault.0.site: system single has no broker at s2",
             ),
             (

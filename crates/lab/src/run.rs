@@ -107,8 +107,10 @@ pub fn run(
     let drivers: Result<Vec<Driver>, LabError> =
         scenario.systems.iter().map(Driver::load).collect();
     let drivers = drivers?;
-    let mut facts = environment(scenario, options.backend, options.commit);
-    facts.links_first = true;
+    let builds = |driver: &Driver| driver.brokers != Brokers::External;
+    let backend = drivers.iter().any(builds).then_some(options.backend);
+    let mut facts = environment(scenario, backend, options.commit);
+    facts.links_first = backend.is_some();
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         let program = driver.find(system, options.program)?;
         facts.brokers.insert(
@@ -207,7 +209,8 @@ impl Bench<'_> {
     fn build(&mut self, setup: &Setup<'_>) -> Result<Built, LabError> {
         let testbed = Testbed::up(setup)?;
         self.facts.links_first &= testbed.links.realtime;
-        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
+        let goes_on = || self.check_interrupted();
+        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES, &goes_on)?;
         Ok(Built { testbed, pairs })
     }
 
@@ -218,7 +221,8 @@ impl Bench<'_> {
         found.unwrap_or(system).clone()
     }
 
-    /// A system's cells on one network. Returns how many of them have their run now: fewer than all if the link process has ended.
+    /// A system's cells on one network. Returns how many of them have their run now: fewer than all if a broker or the link process has ended, so that the
+    /// next one does not suffer from it.
     fn system(
         &mut self,
         part: Part<'_>,
@@ -261,6 +265,9 @@ impl Bench<'_> {
             }
         };
         let done = self.cells_of(part, built, &mut cluster);
+        if self.is_interrupted() {
+            cluster.kill_all(&built.testbed);
+        }
         cluster.stop(&built.testbed);
         done
     }
@@ -282,12 +289,13 @@ impl Bench<'_> {
             // Discards the report on the links for the time before this run.
             let _ = testbed.links.report();
             let measured = self.cell(cell, repeat, &mut run, Some((testbed, cluster)), &[], &[]);
-            let ended = cluster.unexpected_ends(testbed).into_iter();
+            let ended = cluster.unexpected_ends(testbed);
+            let is_whole = ended.is_empty();
             run.invalid.extend(ended);
             match testbed.links.report() {
                 Ok(punctual) if punctual.longest_stall_ms > MAX_BEHIND_MS => {
                     run.invalid.push(format!(
-                        "the link process stood still for {:.0} ms",
+                        "the link process woke up {:.0} ms late",
                         punctual.longest_stall_ms
                     ));
                 }
@@ -301,7 +309,7 @@ impl Bench<'_> {
                 Err(error) => run.invalid.push(error.to_string()),
             }
             self.keep(run, measured)?;
-            if !testbed.links.is_up() {
+            if !is_whole || !testbed.links.is_up() {
                 return Ok(number + 1);
             }
         }
@@ -356,7 +364,7 @@ impl Bench<'_> {
             Ok(measured) => {
                 if measured.behind_ms > MAX_BEHIND_MS {
                     run.invalid.push(format!(
-                        "the clients were {:.0} ms behind their schedule: the machine stood still",
+                        "the clients were {:.0} ms behind their schedule",
                         measured.behind_ms
                     ));
                 }

@@ -15,6 +15,7 @@ use thicket_mqtt::{
 use super::ledger::{Ledger, STAMP, write_stamp};
 use crate::BenchError;
 use crate::dialog::{Dialog, encode, sent_to};
+use crate::stop::Stop;
 
 /// Timeout of one attempt to connect, and of each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,6 +40,8 @@ pub(super) struct Plan {
     pub home: Home,
     pub ledger: Arc<Ledger>,
     pub goes_on: Arc<AtomicBool>,
+    /// Ends it at once.
+    pub stop: Stop,
 }
 
 /// The nodes of a client: its own first, then the next one that answers.
@@ -115,7 +118,7 @@ impl Plan {
                     source,
                 });
             }
-            std::thread::sleep(PAUSE);
+            self.stop.sleep(PAUSE)?;
         }
     }
 

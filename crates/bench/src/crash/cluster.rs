@@ -14,6 +14,7 @@ use super::faults::{Faults, Library};
 use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
+use crate::stop::Stop;
 
 /// Time between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(50);
@@ -71,6 +72,8 @@ pub struct Cluster {
     /// A fixed wait, where nodes do not report backups.
     settle: Duration,
     folder: Option<PathBuf>,
+    /// Ends all waits.
+    pub(super) stop: Stop,
 }
 
 /// A number that is unique in this process.
@@ -190,13 +193,14 @@ fn shell(command: &str) -> Command {
 }
 
 impl Cluster {
-    /// Nodes that are running already. `settle`: the wait before a failure where they do not report backups.
+    /// Nodes that are running already. `settle`: the wait before a failure where they do not report backups. `stop` ends a scenario before its time.
     #[must_use]
-    pub const fn of(nodes: Vec<CrashNode>, settle: Duration) -> Self {
+    pub const fn of(nodes: Vec<CrashNode>, settle: Duration, stop: Stop) -> Self {
         Self {
             nodes,
             settle,
             folder: None,
+            stop,
         }
     }
 
@@ -219,6 +223,7 @@ impl Cluster {
             nodes: Vec::new(),
             settle,
             folder: Some(folder.clone()),
+            stop: Stop::default(),
         };
         let library = has_faults.then(|| Library::compile(&folder)).transpose()?;
         // All ports are allocated before the first node starts: each node gets the addresses of all others, whichever restarts later.
@@ -385,7 +390,7 @@ impl Cluster {
                     seconds: within.as_secs(),
                 });
             }
-            std::thread::sleep(LOOK);
+            self.stop.sleep(LOOK)?;
         }
         Ok(())
     }
@@ -405,7 +410,7 @@ impl Cluster {
                     seconds: within.as_secs(),
                 });
             }
-            std::thread::sleep(LOOK);
+            self.stop.sleep(LOOK)?;
         }
         Ok(())
     }
@@ -417,12 +422,12 @@ impl Cluster {
             let told: Option<Vec<u64>> = self.nodes.iter().map(CrashNode::without_copies).collect();
             match told {
                 None => {
-                    std::thread::sleep(self.settle);
+                    self.stop.sleep(self.settle)?;
                     return Ok(true);
                 }
                 Some(all) if all.iter().all(|&without| without == 0) => return Ok(true),
                 Some(_) if began.elapsed() > most => return Ok(false),
-                Some(_) => std::thread::sleep(LOOK),
+                Some(_) => self.stop.sleep(LOOK)?,
             }
         }
     }

@@ -28,6 +28,7 @@ pub use timeline::time_line;
 
 use crate::BenchError;
 use crate::random::Random;
+use crate::stop::Stop;
 
 /// Longest wait for a node to serve again, and for clients to subscribe.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
@@ -137,7 +138,8 @@ pub struct CrashResult {
     pub impatient: u64,
 }
 
-/// Runs one scenario against a cluster whose nodes all serve; they serve again when it ends.
+/// Runs one scenario against a cluster whose nodes all serve; they serve again when it ends. If it is stopped before, the result is what was counted until
+/// then, and the nodes are as they were.
 ///
 /// # Errors
 /// A node does not serve again, a command fails, or a client is refused.
@@ -152,10 +154,14 @@ pub fn crash(
         return Err(BenchError::Setting(problem.into()));
     }
     let addresses = cluster.addresses();
-    let run = Run::start(addresses, load)?;
+    let run = Run::start(addresses, load, &cluster.stop)?;
     let mut result = CrashResult::default();
     let ledger = Arc::clone(&run.ledger);
     let outcome = kill(cluster, deaths, &ledger, &mut result, say);
+    if cluster.stop.is_set() {
+        run.leave(&mut result);
+        return Ok(result);
+    }
     // The clients are ended whatever the result of the faults.
     let stopped = run.stop(&mut result);
     outcome?;
@@ -179,9 +185,9 @@ fn kill(
             after,
         } => {
             await_copies(cluster, result)?;
-            std::thread::sleep(before);
+            cluster.stop.sleep(before)?;
             disturb(cluster, node, (fault, down), 1, ledger, result, say)?;
-            std::thread::sleep(after);
+            cluster.stop.sleep(after)?;
             cluster.await_sight(SERVES_WITHIN)
         }
         Deaths::Once {
@@ -192,7 +198,7 @@ fn kill(
             ..
         } => {
             await_copies(cluster, result)?;
-            std::thread::sleep(before);
+            cluster.stop.sleep(before)?;
             cluster.kill(node)?;
             result.faults_s.push(ledger.now_s());
             result.kills += 1;
@@ -201,7 +207,7 @@ fn kill(
             if cluster.len() == 1 {
                 cluster.start(node, SERVES_WITHIN)?;
             }
-            std::thread::sleep(after);
+            cluster.stop.sleep(after)?;
             if cluster.len() > 1 {
                 cluster.start(node, SERVES_WITHIN)?;
             }
@@ -219,7 +225,7 @@ fn kill(
             let mut directions = vec![0; cluster.len()];
             let end = Instant::now() + during;
             while Instant::now() + every + down < end {
-                std::thread::sleep(every);
+                cluster.stop.sleep(every)?;
                 if waits {
                     await_copies(cluster, result)?;
                 }
@@ -237,10 +243,12 @@ fn kill(
                 result.kills += 1;
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
                 say(format!("killed {}, {left} s to go", cluster.name(node)));
-                std::thread::sleep(down);
+                cluster.stop.sleep(down)?;
                 cluster.start(node, SERVES_WITHIN)?;
             }
-            std::thread::sleep(end.saturating_duration_since(Instant::now()));
+            cluster
+                .stop
+                .sleep(end.saturating_duration_since(Instant::now()))?;
             Ok(())
         }
     }
@@ -276,7 +284,7 @@ fn disturb(
     result.faults_s.push(ledger.now_s());
     result.kills += 1;
     say(format!("{what} {}", cluster.name(node)));
-    std::thread::sleep(down);
+    cluster.stop.sleep(down)?;
     match fault {
         Fault::Pause => cluster.resume(node),
         Fault::StallDisk => cluster.stall_disk(node, false),
@@ -297,13 +305,18 @@ struct Run {
     version: ProtocolVersion,
     publishing: Arc<AtomicBool>,
     receiving: Arc<AtomicBool>,
+    stop: Stop,
     publishers: Vec<JoinHandle<Result<client::Published, BenchError>>>,
     subscribers: Vec<JoinHandle<Result<Vec<Reconnect>, BenchError>>>,
 }
 
 impl Run {
     /// Subscribers first: publishers start when all of them have subscribed.
-    fn start(addresses: Vec<std::net::SocketAddr>, load: &CrashLoad) -> Result<Self, BenchError> {
+    fn start(
+        addresses: Vec<std::net::SocketAddr>,
+        load: &CrashLoad,
+        stop: &Stop,
+    ) -> Result<Self, BenchError> {
         let ledger = Arc::new(Ledger::new(
             load.publishers.iter().map(|(qos, _)| *qos).collect(),
             load.subscribers.len(),
@@ -316,6 +329,7 @@ impl Run {
             version,
             publishing: Arc::new(AtomicBool::new(true)),
             receiving: Arc::new(AtomicBool::new(true)),
+            stop: stop.clone(),
             publishers: Vec::new(),
             subscribers: Vec::new(),
         };
@@ -336,6 +350,10 @@ impl Run {
                     what: "bringing subscribers into service".to_owned(),
                     seconds: SERVES_WITHIN.as_secs(),
                 });
+            }
+            if stop.is_set() {
+                run.leave(&mut CrashResult::default());
+                return Err(BenchError::Stopped);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -370,7 +388,15 @@ impl Run {
             },
             ledger: Arc::clone(&self.ledger),
             goes_on: Arc::clone(goes_on),
+            stop: self.stop.clone(),
         }
+    }
+
+    /// Sums up what was counted, without waiting for the clients: they end by themselves.
+    fn leave(self, result: &mut CrashResult) {
+        self.publishing.store(false, Ordering::Relaxed);
+        self.receiving.store(false, Ordering::Relaxed);
+        self.ledger.add_up(result);
     }
 
     /// Waits for the last messages and sums everything up.

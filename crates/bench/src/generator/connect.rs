@@ -56,7 +56,7 @@ pub(super) fn connect(scenario: Scenario) -> Result<Generator, BenchError> {
     generator.connect_all(&plan)?;
     generator.connecting = start.elapsed();
     if !generator.scenario.settle.is_zero() {
-        std::thread::sleep(generator.scenario.settle);
+        generator.scenario.stop.sleep(generator.scenario.settle)?;
     }
     Ok(generator)
 }
@@ -144,6 +144,7 @@ impl Generator {
                 self.open(role, node)?;
                 pending += 1;
             }
+            self.scenario.stop.check()?;
             self.connect_round(plan)?;
             let ready = self.ready;
             pending = self.clients.len() - ready;

@@ -249,6 +249,7 @@ impl Generator {
     }
 
     fn round(&mut self, run: &mut Run) -> Result<(), BenchError> {
+        self.scenario.stop.check()?;
         if let Some(schedule) = &run.schedule
             && run.sending
         {

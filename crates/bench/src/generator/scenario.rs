@@ -10,6 +10,7 @@ use thicket_mqtt::{ProtocolVersion, Qos};
 use crate::BenchError;
 use crate::arrivals::Redirect;
 use crate::layer::Layering;
+use crate::stop::Stop;
 use crate::workload::{Attachment, Workload};
 
 /// A broker's address with the name the user gave it.
@@ -83,6 +84,8 @@ pub struct Scenario {
     pub redirect: Redirect,
     /// Whether clients that lose their connection in the middle of a run make another one. Otherwise it is an error.
     pub reconnect: bool,
+    /// Ends connecting and running, with an error.
+    pub stop: Stop,
 }
 
 impl Scenario {
@@ -104,6 +107,7 @@ impl Scenario {
             layering: Layering::default(),
             redirect: Redirect::Follow,
             reconnect: false,
+            stop: Stop::default(),
         }
     }
 }

@@ -296,6 +296,15 @@ do = "heal"
         assert_eq!(scenario.systems[0].addresses[2], "broker-s3.brokers:1883");
         let brokers = read(folder.path(), "thicket-topic-n0/0-brokers.json").to_string();
         assert!(brokers.contains("broker-s1.brokers:1883") && brokers.contains("\"512Mi\""));
+        let probe = |part: &str| {
+            let brokers = read(folder.path(), &format!("{part}/0-brokers.json"));
+            let items = brokers["items"].as_array().unwrap();
+            let pod = items.iter().find(|item| item["kind"] == "Pod").unwrap();
+            pod["spec"]["containers"][0]["readinessProbe"].clone()
+        };
+        let ready = json!({ "path": "/ready", "port": 18831 });
+        assert_eq!(probe("thicket-topic-n0")["httpGet"], ready);
+        assert_eq!(probe("thicket-tree-n0")["tcpSocket"]["port"], 1883);
     }
 
     #[test]

@@ -83,6 +83,12 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
     if let Some(mib) = limits.memory_mib {
         resources.insert("memory".to_owned(), format!("{mib}Mi").into());
     }
+    let ready = match &container.ready {
+        Some(page) => {
+            json!({ "httpGet": { "path": page.path, "port": page.port }, "periodSeconds": 1 })
+        }
+        None => json!({ "tcpSocket": { "port": PORT }, "periodSeconds": 1 }),
+    };
     let mut mounts = vec![json!({ "name": "folder", "mountPath": FOLDER })];
     let mut volumes = vec![json!({ "name": "folder", "emptyDir": {} })];
     let mut items = Vec::new();
@@ -118,7 +124,7 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
                 "name": "broker", "image": place.image, "command": command, "env": env, "workingDir": FOLDER,
                 "ports": [{ "containerPort": PORT }],
                 "resources": { "limits": resources },
-                "readinessProbe": { "tcpSocket": { "port": PORT }, "periodSeconds": 1 },
+                "readinessProbe": ready,
                 "volumeMounts": mounts
             }],
             "volumes": volumes

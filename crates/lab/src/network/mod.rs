@@ -216,6 +216,16 @@ impl Network {
             if link.between[0] == link.between[1] {
                 return Err(format!("{key}.between: a link has two different ends"));
             }
+            let [a, b] = &link.between;
+            let is_same = |other: &LinkOverride| {
+                let ends = &other.between;
+                ends.contains(a) && ends.contains(b)
+            };
+            if let Some(first) = self.links[..number].iter().position(is_same) {
+                return Err(format!(
+                    "{key}.between: {a} and {b} have the link of network.links.{first}, and not another one"
+                ));
+            }
         }
         Ok(())
     }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use thicket_bench::report::{self, escape, legend, wide};
+use thicket_bench::report::{self, escape, wide};
 
-use super::{Beside, figures, growth_figure, tls};
+use super::{Beside, GROWTH, figures, growth_figure, tls};
 use crate::compare::spreads;
+use crate::environment::NONE;
 use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
 use crate::simulated;
@@ -47,14 +48,10 @@ const TIMES: [(&str, &str); 6] = [
     ("join_s", "joined s"),
     ("longest_silence_s", "longest silence s"),
 ];
-const RECONNECTS: [(&str, &str); 4] = [
+const RECONNECTS: [(&str, &str); 3] = [
     ("sessions_lost", "sessions lost"),
     ("unacknowledged_messages", "never acknowledged"),
     ("reconnect_max_ms", "until reconnected ms, longest"),
-    (
-        "resume_max_ms",
-        "from there to the first message ms, longest",
-    ),
 ];
 const COSTS: [(&str, &str); 8] = [
     ("control_traffic_bytes_per_s", "idle bytes/s"),
@@ -82,19 +79,12 @@ pub fn to_html(
     warnings(&results.runs, &mut page);
     left_out(&results.left_out, &mut page);
     let rows = rows(results);
-    let mut systems: Vec<String> = Vec::new();
-    for row in &rows {
-        if !systems.contains(&row.system) {
-            systems.push(row.system.clone());
-        }
-    }
     let repeats = results.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
     let bars = bars(&rows, repeats);
     let _ = writeln!(
         page,
-        "<p>{}</p><p>{bars} Delay is from the moment a message \
-         was meant to be sent to its arrival, or to the acknowledgement at its publisher. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
-        legend(&systems)
+        "<p>{bars} Where a rate varies, they are points of a line. Delay is from the moment a message \
+         was meant to be sent to its arrival, or to the acknowledgement at its publisher. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>"
     );
     page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
@@ -114,10 +104,9 @@ pub fn to_html(
     if let Some(figure) = growth_figure(&growth(results)) {
         let _ = writeln!(
             page,
-            "<h2>Highest rate of a broker, over that in the smallest cluster</h2><p>{}</p><p>The model is Detti's, for clients that attach at \
+            "<h2>{GROWTH}</h2><p>The model is Detti's, for clients that attach at \
              random and brokers that spend 3 units on a message received and 1 on one sent; it knows no cores that brokers share.</p>\
              <div class=\"figures\">{}</div>",
-            legend(&figure.systems),
             figure.to_svg()
         );
     }
@@ -435,6 +424,7 @@ fn environment(facts: &Environment, page: &mut String) {
     page.push_str("<h2>Machine and means</h2><table class=\"facts\">");
     let links = match (facts.backend.as_str(), facts.links_first) {
         (simulated::NAME, _) => "simulated, in virtual time".to_owned(),
+        (NONE, _) => "none of the lab: the brokers run elsewhere".to_owned(),
         (backend, true) => format!("{backend}; its process runs before other processes"),
         (backend, false) => format!("{backend}; its process runs like other processes"),
     };
@@ -508,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_report_of_a_death_says_how_long_clients_waited() {
-        let figures = [("reconnect_max_ms", 20.0), ("resume_max_ms", 3.0)];
+        let figures = [("reconnect_max_ms", 20.0), ("delay_mean_ms", 3.0)];
         let row = Row {
             system: "a".to_owned(),
             parameters: Vec::new(),

@@ -1,9 +1,10 @@
 //! One run of a cell: its phases, the measurement, and the counters that are read between the phases.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use thicket_bench::Layering;
 use thicket_bench::generator::{Fleet, Node};
@@ -23,6 +24,10 @@ use crate::testbed::{Carried, Testbed};
 
 /// The path of WebSocket at all brokers.
 const WEBSOCKET_PATH: &str = "/mqtt";
+/// Interval between checks whether a measurement has ended.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Time that a measurement has after an interruption to return what it has measured.
+const GRACE: Duration = Duration::from_secs(1);
 
 impl Bench<'_> {
     /// One run: its phases, with all counters read between them.
@@ -60,6 +65,7 @@ impl Bench<'_> {
         };
         let mut clients = clients(scenario, &names, &nodes, &prefix, seed);
         clients.layering = layering(layers)?;
+        clients.stop = Arc::clone(self.options.interrupted).into();
         let entrance = lab
             .as_ref()
             .map(|(testbed, cluster)| cluster.entrance(testbed));
@@ -86,51 +92,47 @@ impl Bench<'_> {
         let repairs_before = repairs(&lab);
         let converged_s =
             (lab.as_ref()).and_then(|(testbed, cluster)| cluster.converged_max_s(testbed));
-        let done = AtomicBool::new(false);
         let (orders, wanted) = channel();
-        let measured = std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let measured = measure(scenario, generator, clients, entrance, orders);
-                done.store(true, Ordering::Relaxed);
-                measured
-            });
-            let mut followed = faults::Followed::default();
-            if let Some((testbed, cluster)) = &mut lab {
-                let stop = || done.load(Ordering::Relaxed);
-                let interrupted = || self.is_interrupted();
-                let mut line = faults::TimeLine {
-                    faults: &scenario.time_line(seed),
-                    testbed,
-                    cluster,
-                    orders: &wanted,
-                    stop: &stop,
-                    interrupted: &interrupted,
-                };
-                followed = line.follow();
+        let worker = {
+            let scenario = scenario.clone();
+            std::thread::spawn(move || measure(&scenario, generator, clients, entrance, orders))
+        };
+        let mut followed = faults::Followed::default();
+        if let Some((testbed, cluster)) = &mut lab {
+            let stop = || worker.is_finished();
+            let interrupted = || self.is_interrupted();
+            let mut line = faults::TimeLine {
+                faults: &scenario.time_line(seed),
+                testbed,
+                cluster,
+                orders: &wanted,
+                stop: &stop,
+                interrupted: &interrupted,
+            };
+            followed = line.follow();
+            if self.is_interrupted() {
+                // Whatever still waits for an answer of a broker gets an error.
+                cluster.kill_all(testbed);
             }
-            drop(wanted);
-            run.faults = followed.done;
-            run.warnings = followed.missed;
-            let error = followed.error.map(|error| error.to_string());
-            run.invalid.extend(error);
-            let mut measured = worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            if let (Some((_, cluster)), Some(usage)) = (&lab, &followed.usage)
-                && !scenario.faults.is_empty()
-            {
-                let sites = names.iter().enumerate();
-                let sites =
-                    sites.map(|(site, name)| cluster.has_broker(site).then(|| name.clone()));
-                // It has brokers that joined too.
-                let plot = usage.plot(&sites.collect::<Vec<_>>(), &run.faults);
-                measured.cpu = plot.or(measured.cpu);
-            }
-            if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
-                measured.metrics.insert("join_s".to_owned(), longest_s);
-            }
-            Ok::<_, LabError>(measured)
-        })?;
+        }
+        drop(wanted);
+        run.faults = followed.done;
+        run.warnings = followed.missed;
+        let error = followed.error.map(|error| error.to_string());
+        run.invalid.extend(error);
+        let mut measured = self.result_of(worker)?;
+        if let (Some((_, cluster)), Some(usage)) = (&lab, &followed.usage)
+            && !scenario.faults.is_empty()
+        {
+            let sites = names.iter().enumerate();
+            let sites = sites.map(|(site, name)| cluster.has_broker(site).then(|| name.clone()));
+            // It has brokers that joined too.
+            let plot = usage.plot(&sites.collect::<Vec<_>>(), &run.faults);
+            measured.cpu = plot.or(measured.cpu);
+        }
+        if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
+            measured.metrics.insert("join_s".to_owned(), longest_s);
+        }
         let is_cut = self.is_interrupted();
         if is_cut || measured.error.is_some() {
             keep_files(run, self.options.folder, cell, &measured)?;
@@ -189,6 +191,25 @@ impl Bench<'_> {
         // The measurement is complete here: an interruption does not touch it any more.
         keep_files(run, self.options.folder, cell, &measured)?;
         Ok(measured)
+    }
+
+    /// Waits for the end of a measurement. One that does not end after an interruption is left behind: the process ends soon.
+    fn result_of(
+        &self,
+        worker: JoinHandle<Result<Measured, LabError>>,
+    ) -> Result<Measured, LabError> {
+        let mut interrupted_at = None;
+        while !worker.is_finished() {
+            if self.is_interrupted()
+                && interrupted_at.get_or_insert_with(Instant::now).elapsed() > GRACE
+            {
+                return Err(LabError::Interrupted);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 

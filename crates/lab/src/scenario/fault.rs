@@ -258,13 +258,12 @@ impl Fault {
     #[must_use]
     pub fn entries(&self, sites: &[String], end_s: f64, random: &mut Random) -> Vec<Self> {
         let plain = Self {
-            for_s: None,
             every_s: None,
             until_s: None,
             ..self.clone()
         };
         let Some(every_s) = self.every_s else {
-            return plain.with_repair(self.for_s);
+            return plain.with_repair();
         };
         let end_s = self.until_s.map_or(end_s, Positive::value);
         let among: &[String] = if self.sites.is_empty() {
@@ -289,14 +288,19 @@ impl Fault {
                 entry.site = among.get(random.below(among.len())).cloned();
                 entry.sites.clear();
             }
-            all.extend(entry.with_repair(self.for_s));
+            all.extend(entry.with_repair());
             at_s += self.for_s.map_or(0.0, Positive::value);
         }
     }
 
-    /// This, and what undoes it after so long.
-    fn with_repair(self, for_s: Option<Positive>) -> Vec<Self> {
-        let repair = for_s.zip(self.action.repair()).and_then(|(for_s, action)| {
+    /// This, and what undoes it after `for_s`.
+    pub(super) fn with_repair(&self) -> Vec<Self> {
+        let plain = Self {
+            for_s: None,
+            ..self.clone()
+        };
+        let repair = self.for_s.zip(self.action.repair());
+        let repair = repair.and_then(|(for_s, action)| {
             let at_s = NonNegative::try_from(self.at_s.value() + for_s.value());
             let is_clock = action == Action::ClockJump;
             Some(Self {
@@ -306,10 +310,10 @@ impl Fault {
                 sites: Vec::new(),
                 to: None,
                 by_s: is_clock.then(Signed::default),
-                ..self.clone()
+                ..plain.clone()
             })
         });
-        std::iter::once(self).chain(repair).collect()
+        std::iter::once(plain.clone()).chain(repair).collect()
     }
 
     /// An error if it has a key that its kind does not use.

@@ -50,8 +50,8 @@ pub(crate) const FIGURES: [(&str, &str, &str); 25] = [
         "s",
     ),
     (
-        "resume_max_ms",
-        "From a reconnect to the first message, longest",
+        "reconnect_max_ms",
+        "From the loss of a connection to the next CONNACK, longest",
         "ms",
     ),
     ("delay_mean_ms", "End-to-end delay, mean", "ms"),

@@ -4,6 +4,7 @@ mod clients;
 mod explain;
 mod fault;
 mod figures;
+mod life;
 mod limits;
 mod lines;
 mod measure;
@@ -191,7 +192,7 @@ impl Scenario {
             fault.check(number, &names, &self.network)?;
             self.check_time_of(number, fault)?;
         }
-        Ok(())
+        life::check(&self.faults, &names, &self.network.later)
     }
 
     /// The time line of a run, sorted: each fault with its repair, and the recurring ones at the times that the seed draws.

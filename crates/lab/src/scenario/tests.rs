@@ -304,6 +304,10 @@ fn what_no_single_key_shows_is_refused_too() {
         ("[measure]\nkind = \"crash\"\nsite = \"s7\"\n", "s7"),
         ("[phases]\ncontrol_s = -1\n", "line 15"),
         (
+            "[[network.links]]\nbetween = [\"s1\", \"s2\"]\n[[network.links]]\nbetween = [\"s2\", \"s1\"]\n",
+            "line 17, network.links.1.between: s2 and s1 have the link of network.links.0, and not another one",
+        ),
+        (
             "[[network.links]]\nbetween = [\"s1\", \"s9\"]\n",
             "line 15, network.links.0.between: there is no site s9",
         ),

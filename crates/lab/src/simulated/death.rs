@@ -34,8 +34,6 @@ struct Returning {
     was_connected: bool,
     /// When its connection ended.
     lost_at: Option<u64>,
-    /// When it reconnected; until its first message.
-    resumes_at: Option<u64>,
     tries_at: u64,
     received: BTreeMap<u32, u64>,
 }
@@ -52,7 +50,6 @@ struct Clients<'a> {
     subscribed: usize,
     sessions_lost: u64,
     reconnect_ms: Vec<u64>,
-    resume_ms: Vec<u64>,
     last_news: u64,
 }
 
@@ -129,7 +126,6 @@ impl<'a> Clients<'a> {
             subscribed: 0,
             sessions_lost: 0,
             reconnect_ms: Vec::new(),
-            resume_ms: Vec::new(),
             last_news: 0,
         };
         for (number, site) in sites.into_iter().enumerate() {
@@ -201,7 +197,6 @@ impl<'a> Clients<'a> {
                             && client != PUBLISHER
                         {
                             self.reconnect_ms.push(at - lost_at);
-                            state.resumes_at = Some(at);
                         }
                     }
                     state.was_connected = true;
@@ -211,9 +206,6 @@ impl<'a> Clients<'a> {
                 }
                 Told::Message { payload, .. } => {
                     self.last_news = at;
-                    if let Some(since) = state.resumes_at.take() {
-                        self.resume_ms.push(at - since);
-                    }
                     if let Some(number) = payload.first_chunk() {
                         let number = u32::from_le_bytes(*number);
                         *state.received.entry(number).or_default() += 1;
@@ -332,13 +324,8 @@ impl<'a> Clients<'a> {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        for (name, all) in [
-            ("reconnect_max_ms", &self.reconnect_ms),
-            ("resume_max_ms", &self.resume_ms),
-        ] {
-            if let Some(longest) = all.iter().max() {
-                metrics.insert(name.to_owned(), *longest as f64);
-            }
+        if let Some(longest) = self.reconnect_ms.iter().max() {
+            metrics.insert("reconnect_max_ms".to_owned(), *longest as f64);
         }
         metrics
     }

@@ -55,7 +55,7 @@ struct Played {
 impl Playable<'_> {
     /// Plays all of it in virtual time. `options.backend` is not used.
     pub fn run(&self, options: &Options<'_>) -> Result<Results, LabError> {
-        let mut facts = environment(self.scenario, Backend::Wire, options.commit);
+        let mut facts = environment(self.scenario, Some(Backend::Wire), options.commit);
         facts.backend = NAME.to_owned();
         facts.limits = "none: virtual time".to_owned();
         facts.congestion_control = "none: virtual time".to_owned();

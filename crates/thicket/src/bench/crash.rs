@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
+use thicket_bench::Stop;
 use thicket_bench::crash::{
     Cluster, CrashLoad, CrashNode, CrashResult, Deaths, Fault, Tally, crash, time_line,
 };
@@ -194,7 +195,7 @@ fn cluster(arguments: &Crash) -> anyhow::Result<Cluster> {
             &arguments.start_cmd[index],
         ));
     }
-    Ok(Cluster::of(nodes, settle))
+    Ok(Cluster::of(nodes, settle, Stop::default()))
 }
 
 fn resolve(text: &str) -> anyhow::Result<SocketAddr> {

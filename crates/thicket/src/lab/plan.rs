@@ -110,7 +110,9 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         None
     };
     let start = testbed.carried()?;
-    let pairs = probe::round_trips(&testbed.topology, &testbed.sites, arguments.probes)?;
+    let pairs = probe::round_trips(&testbed.topology, &testbed.sites, arguments.probes, &|| {
+        Ok(())
+    })?;
     let mut table = Table::new(["PAIR", "EXPECTED MS", "MIN", "MEDIAN", "P99", "LOST", ""]);
     for pair in &pairs {
         table.row([

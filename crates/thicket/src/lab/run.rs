@@ -298,7 +298,7 @@ fn table(results: &Results) -> Table {
         ("lost_messages", "LOST"),
         ("closed_connections", "CLOSED"),
         ("refused_messages", "REFUSED"),
-        ("resume_max_ms", "RESUMED MS"),
+        ("reconnect_max_ms", "RECONNECT MS"),
         ("join_s", "JOIN S"),
         ("converged_max_s", "CONVERGED S"),
         ("repaired_max_s", "REPAIRED S"),

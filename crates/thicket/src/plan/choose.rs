@@ -18,7 +18,7 @@ const HEADROOM: f64 = 0.6;
 /// Nodes of a cluster of one site.
 const MOST_NODES: u32 = 64;
 /// Well below what a node took on one core of the machine of docs/measurements/lab.md, in messages a second, if no other is given.
-const MEASURED_PER_S: f64 = 10_000.0;
+const CAPACITY_PER_S: f64 = 10_000.0;
 /// From this round trip on it matters which way a message takes.
 const FAR_MS: f64 = 5.0;
 /// Figures of results beside the answer.
@@ -52,7 +52,8 @@ fn heading(name: &str, usual: &'static str, results: &Results) -> &'static str {
     }
 }
 
-/// Arguments of `thicket plan choose`. What is not given is asked for at a terminal, otherwise its default holds.
+/// Arguments of `thicket plan choose`. What is not given is asked for: answers are read from the terminal or from a pipe, a line each, and the default holds
+/// for an empty line and after the last one.
 #[derive(Debug, clap::Args)]
 pub(super) struct Choose {
     /// 1: what clients do with messages
@@ -85,9 +86,9 @@ pub(super) struct Choose {
     /// 6: largest payload in bytes
     #[arg(long, value_name = "BYTES")]
     payload: Option<u64>,
-    /// Messages per second, received and sent, that one node sustains: as measured by `bench mst` or the lab
-    #[arg(long, value_name = "PER_SECOND", default_value_t = MEASURED_PER_S)]
-    capacity: f64,
+    /// Messages per second, received and sent, that one node sustains: as measured by `bench mst` or the lab [default: 10000]
+    #[arg(long, value_name = "PER_SECOND")]
+    capacity: Option<f64>,
     /// Folder of results of `thicket lab run`, shown with the answer
     #[arg(long, value_name = "DIR")]
     measured: Vec<PathBuf>,
@@ -152,7 +153,14 @@ struct Needs {
     network: Trust,
     loss: Loss,
     payload: u64,
-    capacity: f64,
+    /// As measured, if it was.
+    capacity: Option<f64>,
+}
+
+impl Needs {
+    fn capacity(&self) -> f64 {
+        self.capacity.unwrap_or(CAPACITY_PER_S)
+    }
 }
 
 /// The answer.
@@ -168,7 +176,8 @@ struct Answer {
 /// Asks what is missing, and answers.
 pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
     let mut ask = Ask {
-        asks: std::io::stdin().is_terminal(),
+        answers: Some(std::io::stdin().lock()),
+        is_terminal: std::io::stdin().is_terminal(),
     };
     let needs = needs(arguments, &mut ask)?;
     let all = arguments
@@ -204,7 +213,7 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
+fn needs(arguments: &Choose, ask: &mut Ask<impl BufRead>) -> anyhow::Result<Needs> {
     let needs = Needs {
         use_of: ask.of(
             "1. What are messages for",
@@ -241,9 +250,9 @@ fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
         );
     }
     anyhow::ensure!(
-        needs.capacity > 0.0 && needs.capacity < 1e12,
+        needs.capacity() > 0.0 && needs.capacity() < 1e12,
         "--capacity {}: expected a number above 0 and below 1e12",
-        needs.capacity
+        needs.capacity()
     );
     anyhow::ensure!(
         needs.survive <= 3,
@@ -261,17 +270,20 @@ fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
 fn answer(needs: &Needs) -> Answer {
     let work = needs.rate * (1.0 + needs.recipients);
     let spare = spare(needs);
-    let for_load = (work / (needs.capacity * HEADROOM)).ceil().max(1.0) as u32;
+    let for_load = (work / (needs.capacity() * HEADROOM)).ceil().max(1.0) as u32;
     // A majority must be left.
     let for_deaths = if spare == 0 { 1 } else { 2 * spare + 1 };
     let nodes = (for_load + spare).max(for_deaths).min(MOST_NODES);
     let mut decisions = vec![appropriate(needs)];
     decisions.push(format!(
-        "2. {}: {work:.0} messages/s come and go in all, a node is planned for {:.0} ({:.0} % of the {:.0} it was measured to sustain), {} clients.",
+        "2. {}: {work:.0} messages/s come and go in all, a node is planned for {:.0} ({:.0} % of {}), {} clients.",
         if nodes == 1 { "One node" } else { "A cluster" },
-        needs.capacity * HEADROOM,
+        needs.capacity() * HEADROOM,
         100.0 * HEADROOM,
-        needs.capacity,
+        match needs.capacity {
+            Some(measured) => format!("the {measured:.0} of --capacity"),
+            None => format!("the default of {CAPACITY_PER_S:.0}, which was not measured on your machines"),
+        },
         needs.clients
     ));
     decisions.push(match needs.support {
@@ -440,12 +452,14 @@ fn measured(results: &Results) -> Table {
     table
 }
 
-/// Questions at a terminal.
-struct Ask {
-    asks: bool,
+/// Questions, at a terminal or answered from a pipe.
+struct Ask<R> {
+    /// Where answers come from; `None`: there are no more.
+    answers: Option<R>,
+    is_terminal: bool,
 }
 
-impl Ask {
+impl<R: BufRead> Ask<R> {
     fn of<T: ValueEnum>(&mut self, what: &str, given: Option<T>, default: T) -> anyhow::Result<T> {
         let name = |value: &T| value.to_possible_value().map(|it| it.get_name().to_owned());
         let names: Vec<String> = T::value_variants().iter().filter_map(name).collect();
@@ -482,18 +496,21 @@ impl Ask {
         if let Some(given) = given {
             return Ok(given);
         }
-        while self.asks {
-            eprint!("{what}? {hint} ");
+        while let Some(answers) = &mut self.answers {
+            if self.is_terminal {
+                eprint!("{what}? {hint} ");
+            }
             let mut line = String::new();
-            if std::io::stdin().lock().read_line(&mut line)? == 0 {
-                self.asks = false;
+            if answers.read_line(&mut line)? == 0 {
+                self.answers = None;
                 break;
             }
             match line.trim() {
                 "" => break,
                 word => match read(word) {
                     Ok(value) => return Ok(value),
-                    Err(reason) => eprintln!("   {reason}"),
+                    Err(reason) if self.is_terminal => eprintln!("   {reason}"),
+                    Err(reason) => anyhow::bail!("{}? {word}: {reason}", what.trim_start()),
                 },
             }
         }
@@ -517,7 +534,7 @@ mod tests {
             network: Trust::Loopback,
             loss: Loss::Some,
             payload: 100,
-            capacity: 10_000.0,
+            capacity: Some(10_000.0),
         }
     }
 
@@ -597,9 +614,29 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_the_default_and_nothing_is_asked_elsewhere_than_at_a_terminal() {
-        let mut ask = Ask { asks: false };
+    fn a_flag_wins_over_an_answer_and_an_answer_over_the_default() {
+        let mut ask = Ask {
+            answers: Some(&b"7\n\nmany\n"[..]),
+            is_terminal: false,
+        };
         assert_eq!(ask.number("rate", Some(5.0), 1.0).unwrap(), 5.0);
+        assert_eq!(ask.number("rate", None, 1.0).unwrap(), 7.0);
         assert_eq!(ask.of("loss", None, Loss::None).unwrap(), Loss::None);
+        let error = ask.number("   clients", None, 1).unwrap_err().to_string();
+        assert_eq!(error, "clients? many: it is a number");
+        assert_eq!(ask.number("clients", None, 3).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_capacity_that_nobody_measured_is_called_a_default() {
+        let line = |capacity| {
+            let needs = Needs {
+                capacity,
+                ..needs()
+            };
+            answer(&needs).decisions[1].clone()
+        };
+        assert!(line(None).contains("60 % of the default of 10000, which was not measured"));
+        assert!(line(Some(5000.0)).contains("60 % of the 5000 of --capacity"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use thicket_lab::janitor;
@@ -141,6 +141,126 @@ fn a_lab_that_is_interrupted_while_its_brokers_start_does_not_wait_for_them() {
 }
 
 #[test]
+fn a_broker_that_dies_is_started_anew_for_the_next_cell() {
+    let Some(folder) = turn() else { return };
+    let sweep = "seconds = 4\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 1]\n";
+    let scenario = SCENARIO.replace("qos = 1\n", "");
+    let mut child = start(folder.path(), &format!("{scenario}{sweep}"));
+    let broker = || {
+        children_of(child.id()).into_iter().find(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = command.split(|&byte| byte == 0);
+            words.any(|word| word == b"broker") && words.any(|word| word == b"s2")
+        })
+    };
+    let first = loop {
+        match broker() {
+            Some(pid) => break pid,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    // Its cluster forms, and clients connect.
+    std::thread::sleep(Duration::from_millis(2500));
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let results = Results::load(&folder.path().join("out")).unwrap();
+    let [first, second] = &results.runs[..] else {
+        panic!("{:?}", results.runs);
+    };
+    let died = |reason: &String| reason.contains("mesh at s2 was ended by signal 9");
+    assert!(first.invalid.iter().any(died), "{:?}", first.invalid);
+    assert!(!second.invalid.iter().any(died), "{:?}", second.invalid);
+    assert_eq!(second.metrics["lost_messages"], 0.0);
+}
+
+#[test]
+fn a_broker_that_is_alive_is_not_started_again_by_hand() {
+    let Some(folder) = turn() else { return };
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
+    let mut child = lab(&["up", file.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let number = child.id().to_string();
+    let socket = janitor::socket(child.id());
+    wait_for(&mut child, || socket.exists());
+    let restart = || {
+        lab(&["broker", "restart", "s2", "--lab", &number])
+            .output()
+            .unwrap()
+    };
+    let refused = restart();
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let killed = lab(&["broker", "kill", "s2", "--lab", &number]).status();
+    let again = restart();
+    end(&child, Signal::TERM);
+    child.wait().unwrap();
+    assert!(
+        !refused.status.success() && words.contains("mesh at s2 is alive"),
+        "{words}"
+    );
+    assert!(killed.unwrap().success() && again.status.success());
+}
+
+/// Ends a lab that has load, with brokers that are to die and to be started, and returns its results. It may not take as long as what is left of the load.
+fn interrupt_in_load(folder: &Path, scenario: &str, load_began: Duration) -> Results {
+    let mut child = start(folder, scenario);
+    let out = folder.join("out");
+    wait_for(&mut child, || {
+        out.join("brokers/mesh-c0-r1/s3/output.log").is_file()
+    });
+    std::thread::sleep(load_began);
+    end(&child, Signal::INT);
+    let asked = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if asked.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("the lab goes on a minute after its end was asked for");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(!status.success());
+    assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+    let results = Results::load(&out).unwrap();
+    assert_eq!(
+        results.ended_early.as_deref(),
+        Some("interrupted: 0 of 1 runs complete, 1 cut short, 0 not begun")
+    );
+    assert!(results.runs[0].is_cut_short());
+    results
+}
+
+#[test]
+fn an_interrupted_lab_injects_no_more_faults_and_ends() {
+    let Some(folder) = turn() else { return };
+    let faults: String = [("kill", 0.5), ("restart", 1.0), ("kill", 4.0)]
+        .map(|(what, at_s)| format!("[[fault]]\nat_s = {at_s}\ndo = \"{what}\"\nsite = \"s2\"\n"))
+        .concat();
+    let scenario = format!("{SCENARIO}seconds = 300\n{faults}");
+    let results = interrupt_in_load(folder.path(), &scenario, Duration::from_secs(3));
+    assert!(results.runs[0].samples.is_some(), "what came is kept");
+}
+
+#[test]
+fn an_interrupted_lab_in_which_a_broker_died_starts_it_no_more() {
+    let Some(folder) = turn() else { return };
+    let death = "[measure]\nkind = \"crash\"\nsite = \"s2\"\nbefore_s = 0.1\nafter_s = 300\n";
+    // Once before the death or just after it, and once while its clients are elsewhere.
+    for (name, load_began) in [("early", 1), ("late", 4)] {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let scenario = SCENARIO.replace("subscribers = 6\n", "");
+        let scenario = format!("{scenario}{death}");
+        interrupt_in_load(&folder, &scenario, Duration::from_secs(load_began));
+    }
+}
+
+#[test]
 fn a_lab_whose_terminal_is_closed_writes_its_report() {
     let Some(folder) = turn() else { return };
     std::fs::write(
@@ -185,19 +305,25 @@ fn finished_runs_of_a_lab_that_is_killed_are_kept() {
     }
 }
 
+/// The children of a process, of all its threads.
+fn children_of(process: u32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
+    let children =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: String = children.collect();
+    let pids = children.split_whitespace();
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// The link process of a lab, once brokers have formed their cluster and clients send.
 fn started_fabric(folder: &Path, lab: &Child) -> Pid {
     let fabric_of = |lab: u32| {
-        let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
-        let children = tasks
-            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
-        let children: String = children.collect();
-        let mut children = children.split_whitespace();
-        let is_fabric = |pid: &&str| {
+        let is_fabric = |pid: &i32| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             command.ends_with(b"fabric\0")
         };
-        children.find(is_fabric)?.parse::<i32>().ok()
+        children_of(lab).into_iter().find(is_fabric)
     };
     let started = folder.join("out/brokers/mesh-c0-r1/s3/output.log");
     while !started.is_file() {
@@ -235,7 +361,7 @@ fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
 }
 
 #[test]
-fn a_run_whose_link_process_stood_still_is_invalid() {
+fn a_run_whose_link_process_was_stopped_is_invalid() {
     let Some(folder) = turn() else { return };
     if Backend::choose() == Backend::Netem {
         eprintln!("skipped: the kernel delays frames, and no process");
@@ -255,6 +381,6 @@ fn a_run_whose_link_process_stood_still_is_invalid() {
     }
     let results = Results::load(&folder.path().join("out")).unwrap();
     let reasons = &results.runs[0].invalid;
-    let is_of_it = |reason: &String| reason.starts_with("the link process stood still for");
+    let is_of_it = |reason: &String| reason.starts_with("the link process woke up ");
     assert!(reasons.iter().any(is_of_it), "{reasons:?}");
 }
