@@ -173,7 +173,7 @@ class Reasons(Case):
         first_bytes(port, bytes.fromhex("101000044d5154540502003c000004") + b"name")
         self.wait_for(node, failed % "plain_mqtt", "the client speaks MQTT without TLS")
         first_bytes(port, b"GET / HTTP/1.1\r\n\r\n")
-        self.wait_for(node, failed % "not_tls", "what came is not TLS")
+        self.wait_for(node, failed % "not_tls", "the client did not speak TLS")
 
     def test_a_certificate_of_version_1_is_told_with_what_to_do(self):
         files = ("--tls-client-ca", str(self.authority.certificate), "--tls-client-certificate", "required")

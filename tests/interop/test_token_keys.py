@@ -20,7 +20,7 @@ from test_rights import (
 from wire import Kind, RawCases, RawClient
 
 GOOD = 0
-WITHOUT_KEYS = "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): nobody can log in"
+WITHOUT_KEYS = "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): logins are refused"
 # What a node waits at least between two fetches of keys.
 PAUSE_S = 5
 

@@ -432,7 +432,7 @@ impl Runner {
                 );
             }
             Report::Unsayable { error } => {
-                tracing::error!(bridge, side, %error, "a bridge cannot say what it is configured to");
+                tracing::error!(bridge, side, %error, "the bridge cannot encode a configured packet");
             }
             Report::AskedAgain => {
                 tracing::info!(

@@ -175,7 +175,7 @@ impl Duties {
             tracing::warn!(
                 in_use,
                 limit,
-                "memory is short: nobody gets a new session, QoS 0 is dropped early, and connections that hold much are closed"
+                "memory limit reached: new sessions are refused, QoS 0 is dropped early, and the largest connections are closed"
             );
         } else {
             tracing::info!(in_use, limit, "memory suffices again");

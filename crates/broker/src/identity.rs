@@ -113,7 +113,7 @@ fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
     let id = u64::from_str_radix(&stored.id, 16).map_err(|error| malformed(error.to_string()))?;
     if stored.incarnation >= Incarnation::MAXIMUM.0 {
         return Err(malformed(format!(
-            "incarnation {} is absurd: milliseconds since 1970 are what it counts",
+            "incarnation {} is out of range (expected milliseconds since 1970)",
             stored.incarnation
         )));
     }

@@ -545,7 +545,7 @@ impl Node {
         // Links are closed after the clients' connections, whose last messages may still be under way to other nodes.
         for _ in &threads {
             if self.stopped.recv_timeout(STOP_PATIENCE).is_err() {
-                tracing::warn!("a thread did not let its clients go in time");
+                tracing::warn!("a thread did not disconnect its clients in time");
                 break;
             }
         }
@@ -705,7 +705,7 @@ fn hub_config(
 ) -> HubConfig {
     if config.partition == Partition::Majority && !config.stores() {
         tracing::warn!(
-            "without a data directory every start of this node is another one that has joined: unless it was drained before it stopped, it counts until `thicket ctl forget`"
+            "without `data`, each start of this node adds a member: drain it before you stop it, or remove it with `thicket ctl forget`"
         );
     }
     let (node, incarnation) = (identity.node, identity.incarnation);

@@ -14,7 +14,7 @@ const REPEAT: Duration = Duration::from_secs(30);
 /// Why a node is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unready {
-    #[error("this node has not received all that it must know from the other nodes yet")]
+    #[error("the interests and sessions of other nodes have not been received yet")]
     Starting,
     #[error("this node is drained")]
     Draining,
@@ -30,12 +30,12 @@ pub(crate) enum Unready {
         /// Why there was last no link: it was refused, here or by another node, or the name of a node was not found.
         last: Option<String>,
     },
-    #[error("memory is used up: nobody is let in")]
+    #[error("memory limit reached: new connections are refused")]
     Memory,
     #[error("{}", crate::disk::NOT_STORED)]
     Disk,
     #[error(
-        "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): nobody can log in"
+        "the provider has not sent the keys of tokens yet (`jwt_oidc_issuer`, `jwt_jwks`): logins are refused"
     )]
     Keys,
 }

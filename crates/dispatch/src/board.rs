@@ -153,7 +153,11 @@ impl Entry {
         drop(known);
         if before.is_some() {
             let source = self.broker.sources[source].to_string();
-            tracing::info!(broker = self.broker.name, source, "tells the load again");
+            tracing::info!(
+                broker = self.broker.name,
+                source,
+                "the load of the broker can be read again"
+            );
         }
     }
 
@@ -168,7 +172,12 @@ impl Entry {
         if before.is_none() {
             let source = self.broker.sources[source].to_string();
             let broker = self.broker.name.as_str();
-            tracing::warn!(broker, source, problem, "does not tell the load");
+            tracing::warn!(
+                broker,
+                source,
+                problem,
+                "cannot read the load of the broker"
+            );
         }
     }
 

@@ -257,7 +257,7 @@ fn render(board: &Board) -> String {
         &mut page,
         "source_up",
         "gauge",
-        "Whether a source tells the load of a broker",
+        "Whether the load of a broker can be read from this source",
     );
     for entry in &entries {
         for (source, problem) in entry.problems() {

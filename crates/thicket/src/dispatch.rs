@@ -59,7 +59,7 @@ pub fn run(arguments: &Dispatch) -> anyhow::Result<()> {
         tracing::info!(%address, "listens");
     }
     if let Some(address) = dispatcher.http() {
-        tracing::info!(%address, "tells health and metrics");
+        tracing::info!(%address, "serves health and metrics");
     }
     loop {
         for signal in signals.pending() {

@@ -58,7 +58,7 @@ pub struct Settings {
     /// PEM file of the trusted authorities for client certificates
     #[arg(long, env = "THICKET_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Whether clients present certificates: not at all, if they like, or always [default: off]
+    /// Client certificates: off, optional or required [default: off]
     #[arg(long, env = "THICKET_TLS_CLIENT_CERTIFICATE", value_name = "CHOICE")]
     pub tls_client_certificate: Option<ClientCertificateChoice>,
     /// Path of WebSocket listeners [default: /mqtt]
@@ -143,7 +143,7 @@ pub struct Settings {
     /// Weight of the number of a node's clients, with the policy balance [default: 1]
     #[arg(long, env = "THICKET_ROOT_DELTA", value_name = "WEIGHT")]
     pub root_delta: Option<u32>,
-    /// Most trees of topics that a node uses; beyond that it uses the tree of all nodes [default: 1024]
+    /// Maximum number of topic trees that a node uses; beyond that it uses the tree of all nodes [default: 1024]
     #[arg(long, env = "THICKET_MAXIMUM_TREES", value_name = "COUNT")]
     pub maximum_trees: Option<u32>,
     /// Threads that serve clients [default: one for each core]
@@ -152,7 +152,7 @@ pub struct Settings {
     /// Directory for data that must survive a restart [default: nothing is stored]
     #[arg(long, env = "THICKET_DATA", value_name = "DIRECTORY")]
     pub data: Option<PathBuf>,
-    /// When stored data survives a power loss: before it is acknowledged, or within a second; or nothing is stored [default: interval]
+    /// When data is synced to the disk: before each acknowledgement, or once a second; or nothing is stored [default: interval]
     #[arg(long, env = "THICKET_SYNC", value_name = "WHEN")]
     pub sync: Option<SyncMode>,
     /// Backups of each persistent session on other nodes, 0 to 3; so many nodes may be lost at once [default: 1]
@@ -183,7 +183,7 @@ pub struct Settings {
     #[arg(long, env = "THICKET_REDIRECT_REFUSALS", value_name = "COUNT")]
     #[arg(help_heading = "Redirection")]
     pub redirect_refusals: Option<u32>,
-    /// Most clients redirected in a second [default: 500]
+    /// Maximum number of clients redirected in a second [default: 500]
     #[arg(long, env = "THICKET_REDIRECT_PER_S", value_name = "COUNT")]
     #[arg(help_heading = "Redirection")]
     pub redirect_per_s: Option<u32>,
@@ -196,7 +196,7 @@ pub struct Settings {
     #[arg(long, env = "THICKET_REBALANCE", value_name = "WHETHER")]
     #[arg(help_heading = "Redirection")]
     pub rebalance: Option<RebalanceChoice>,
-    /// Least time between two moves of one client, seconds [default: 60]
+    /// Minimum time between two moves of one client, seconds [default: 60]
     #[arg(long, env = "THICKET_REBALANCE_REST_S", value_name = "SECONDS")]
     #[arg(help_heading = "Redirection", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
@@ -378,15 +378,15 @@ pub struct Settings {
     #[arg(long, env = "THICKET_SESSION_SCOPE", value_name = "WHOSE")]
     #[arg(help_heading = "Users and rights")]
     pub session_scope: Option<SessionScopeChoice>,
-    /// Sessions of a thread; above that new sessions end with their connections; 0: no limit [default: 1000000]
+    /// Persistent sessions in a thread; beyond that only clients that have one are accepted; 0: no limit [default: 1000000]
     #[arg(long, env = "THICKET_SESSIONS", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub sessions: Option<u32>,
-    /// The same for those of one user [default: 100000]
+    /// Persistent sessions of one user in a thread; 0: no limit [default: 100000]
     #[arg(long, env = "THICKET_USER_SESSIONS", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub user_sessions: Option<u32>,
-    /// The same for those whose clients came last from one address, of IPv6 from one /64 network [default: 20000]
+    /// Persistent sessions of the clients of one address in a thread (IPv6: of one /64 network); 0: no limit [default: 20000]
     #[arg(long, env = "THICKET_ADDRESS_SESSIONS", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub address_sessions: Option<u32>,
@@ -394,7 +394,7 @@ pub struct Settings {
     #[arg(long, env = "THICKET_CLIENT_MESSAGES_PER_S", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub client_messages_per_s: Option<u32>,
-    /// The same for bytes of topics and payloads [default: 0]
+    /// Bytes of topics and payloads that a client may publish in a second; 0: no limit [default: 0]
     #[arg(long, env = "THICKET_CLIENT_BYTES_PER_S", value_name = "SIZE")]
     #[arg(help_heading = "Limits", value_parser = units::bytes::<u32>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
@@ -428,14 +428,14 @@ pub struct Settings {
     #[arg(help_heading = "Limits", value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub connect_timeout_s: Option<u64>,
-    /// Messages after which a client whose messages have recipients on only one other worker moves to that worker; 0: never [default: 64]
+    /// A publisher moves to another worker after this many messages whose recipients are all there; 0: never [default: 64]
     #[arg(long, env = "THICKET_RELOCATE_AFTER", value_name = "MESSAGES")]
     #[arg(help_heading = "Limits")]
     pub relocate_after: Option<u32>,
     /// Add a reason string to the reason code in CONNACK and DISCONNECT [default: false]
     #[arg(long, env = "THICKET_REASON_STRINGS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub reason_strings: Option<bool>,
-    /// Most connections of clients at a time; 0: as many as the process may open [default: 0]
+    /// Maximum number of client connections; 0: as many as the process may open [default: 0]
     #[arg(long, env = "THICKET_CONNECTIONS", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub connections: Option<u32>,
@@ -443,7 +443,7 @@ pub struct Settings {
     #[arg(long, env = "THICKET_HTTP_CONNECTIONS", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub http_connections: Option<u32>,
-    /// Most new connections a second at a listener; others wait; 0: no limit [default: 10000]
+    /// Maximum number of new connections a second at a listener; others wait; 0: no limit [default: 10000]
     #[arg(long, env = "THICKET_CONNECTIONS_PER_S", value_name = "COUNT")]
     #[arg(help_heading = "Limits")]
     pub connections_per_s: Option<u32>,
@@ -502,7 +502,7 @@ pub struct Settings {
     #[arg(long, env = "THICKET_OTLP_SAMPLE", value_name = "RATIO")]
     #[arg(help_heading = "Telemetry")]
     pub otlp_sample: Option<SampleRatio>,
-    /// Most spans that wait to be sent; beyond that they are dropped and counted [default: 2048]
+    /// Maximum number of spans that wait to be sent; beyond that they are dropped and counted [default: 2048]
     #[arg(long, env = "THICKET_OTLP_QUEUE_SPANS", value_name = "COUNT")]
     #[arg(help_heading = "Telemetry")]
     pub otlp_queue_spans: Option<usize>,

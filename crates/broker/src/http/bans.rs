@@ -59,7 +59,7 @@ async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
     responses(
         (status = 200, description = "The ban", body = BanEntry),
         (status = 504, description = "Not all nodes have acknowledged it yet"),
-        (status = 507, description = "There are as many bans as there may be, or a node has no capacity for it"),
+        (status = 507, description = "The limit of bans is reached, or a node has no capacity for another one"),
     ),
 )]
 async fn ban(

@@ -251,7 +251,7 @@ impl Clients {
             )
             | None => {
                 let later = [(header::RETRY_AFTER, "1")];
-                let words = "nobody can say now who you are: try again";
+                let words = "authentication is unavailable: try again";
                 Err((later, refusal(StatusCode::SERVICE_UNAVAILABLE, words)).into_response())
             }
         }

@@ -56,7 +56,10 @@ const PLAIN_MQTT: Failure = failure(
     "plain_mqtt",
     "TLS handshake failed: the client speaks MQTT without TLS, and this listener wants TLS",
 );
-const NOT_TLS: Failure = failure("not_tls", "TLS handshake failed: what came is not TLS");
+const NOT_TLS: Failure = failure(
+    "not_tls",
+    "TLS handshake failed: the client did not speak TLS",
+);
 const BROKEN: Failure = failure("protocol", "TLS handshake failed");
 const GIVEN_UP: Failure = failure(
     "ended_by_client",
@@ -64,7 +67,7 @@ const GIVEN_UP: Failure = failure(
 );
 const NO_WEBSOCKET: Failure = failure(
     "websocket",
-    "WebSocket handshake failed: what came asks for no WebSocket of MQTT at this path",
+    "WebSocket handshake failed: not a WebSocket request for MQTT at this path",
 );
 
 /// The first byte of a CONNECT.

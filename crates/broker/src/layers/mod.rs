@@ -157,7 +157,7 @@ impl Layered {
                         "link refused: the other end did not prove that it belongs to this cluster: {question}"
                     )
                 } else {
-                    "link ended: what came is not what the other node sent".to_owned()
+                    "link closed: data was altered in transit".to_owned()
                 }
             }
             // This node has accepted it.

@@ -110,8 +110,7 @@ impl Hub {
                 ("here", format!("{here} has {own:?}")),
                 ("there", format!("{there} has {theirs:?}")),
             ];
-            let message =
-                "two nodes of the cluster have set differently what must be the same on all";
+            let message = "a setting that must be the same on all nodes differs";
             self.cx.event(EventLevel::Warn, message, fields);
         }
     }

@@ -82,7 +82,7 @@ fn handle_connect(
                 cx,
                 id,
                 "link refused",
-                "it came without TLS, where clients come in",
+                "a link without TLS arrived at a listener for clients",
             );
             cx.close(id);
         } else {

@@ -120,8 +120,7 @@ impl Quotas {
         let session = session.and_then(|key| cx.sessions.get(key));
         let before = session.and_then(|session| session.will.as_ref());
         let charge = self.charge_of(cx, id, user_name);
-        let reason =
-            "the user or the address has as many bytes of subscriptions and wills as it may have";
+        let reason = "the limit of subscription bytes of the user or the address is reached";
         let has_capacity = charge.has_capacity_for_will(bytes, before, &cx.config.limits);
         (!has_capacity).then(|| Refusal::new(ReasonCode::QuotaExceeded, reason))
     }
@@ -136,7 +135,7 @@ impl Quotas {
     ) -> Option<Refusal> {
         if has_no_memory(cx) {
             thicket_session::reach!("worker/quota: a new session is refused, as memory is short");
-            let reason = "memory is short: only clients that have a session are let in";
+            let reason = "memory limit reached: only clients that have a session are accepted";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }
         if granted_expiry(cx, connect) == 0 {
@@ -155,13 +154,13 @@ impl Quotas {
         };
         let charge = self.charge_of(cx, id, user_name);
         let reason = if is_over(cx.sessions.len(), all) {
-            "there are as many sessions as there may be"
+            "the limit of sessions is reached"
         } else if cx.sessions.tenants.is_full(tenant_of(cx, id)) {
-            "the tenant has as many sessions as it may have"
+            "the limit of sessions of the tenant is reached"
         } else if is_over(has(&charge.user), of_user) {
-            "the user has as many sessions as it may have"
+            "the limit of sessions of the user is reached"
         } else if is_over(has(&charge.address), of_address) {
-            "the address has as many sessions as it may have"
+            "the limit of sessions of the address is reached"
         } else {
             return None;
         };

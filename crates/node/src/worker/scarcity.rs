@@ -89,7 +89,7 @@ pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
         cx.traffic.half_open_refused += 1;
         cx.event(
             EventLevel::Warn,
-            "connection ended: those that have not sent a whole CONNECT hold too much",
+            "connection closed: incomplete CONNECTs exceed `half_open_bytes`",
             vec![("bytes", held.to_string())],
         );
         cx.close(id);
@@ -146,7 +146,7 @@ impl Worker {
             given_up += held as u64;
             self.cx.event(
                 EventLevel::Warn,
-                "connection ended: memory is short, and it holds much",
+                "connection closed: memory limit reached, and its buffers are among the largest",
                 vec![("bytes", held.to_string())],
             );
             if self.cx.session_at(id).is_some() {

@@ -158,7 +158,7 @@ impl Overlay {
                     None => (
                         single(),
                         true,
-                        "topic: the interested nodes do not hang together without others, so the tree of all",
+                        "topic: the interested nodes have no path to each other without other nodes, so the tree of all",
                     ),
                 }
             }

@@ -617,7 +617,7 @@ fn a_node_that_is_back_has_applied_nothing_until_it_says_so() {
 }
 
 #[test]
-fn a_node_that_shuts_down_is_out_at_once() {
+fn a_node_that_shuts_down_is_marked_down_at_once() {
     let mut pair = Pair::linked(config(1), config(2));
     let now = pair.instant();
     forward(&mut pair, 1, 10).expect("room");

@@ -1,4 +1,4 @@
-//! Recordings that may leave the house: names replaced by hashes.
+//! Recordings that can be shared: names are replaced by hashes.
 
 use thicket_placement::Arrival;
 

@@ -306,7 +306,7 @@ fn decode_header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
         0x8 => Opcode::Close,
         0x9 => Opcode::Ping,
         0xa => Opcode::Pong,
-        _ => return Err(FrameError::Malformed("an opcode nobody knows")),
+        _ => return Err(FrameError::Malformed("unknown opcode")),
     };
     let (length_len, smallest) = match second & 0x7f {
         126 => (2, 126),

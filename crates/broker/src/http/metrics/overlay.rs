@@ -78,7 +78,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         (
             "thicket_overlay_altered_records_total",
             Counter,
-            "Records of this node that it did not write",
+            "Received records of this node that differ from its own",
             counters.altered_records as f64,
         ),
         (
@@ -118,7 +118,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
     page.family(
         "thicket_link_bytes_total",
         Counter,
-        "Bytes on the links with a node, by what they are",
+        "Bytes on the links with a node, by kind",
     );
     for link in &overlay.traffic {
         for (what, direction, bytes) in [

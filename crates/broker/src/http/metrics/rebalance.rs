@@ -20,7 +20,7 @@ pub(super) fn append(page: &mut Page, counts: &RebalanceCounts) {
     page.family(
         OUTCOMES,
         Counter,
-        "Clients that came to this node as sent, that came back to it instead, and that were not sent because they were gone or may not go",
+        "Outcome of moves: the client followed, came back, or was not sent",
     );
     for (outcome, count) in [
         ("followed", counts.followed),

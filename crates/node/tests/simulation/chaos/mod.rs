@@ -396,9 +396,9 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
 }
 
 #[test]
-fn nodes_that_are_not_heard_by_those_they_hear_lose_nothing() {
+fn one_way_links_lose_nothing() {
     play(
-        "nodes_that_are_not_heard_by_those_they_hear_lose_nothing",
+        "one_way_links_lose_nothing",
         Plan::ONE_WAY,
         &[
             (RoutingMode::Mesh, &[8]),

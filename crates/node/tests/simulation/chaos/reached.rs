@@ -24,7 +24,7 @@ const NOT_REACHED: [(&str, &str); 31] = [
     ),
     (
         "worker/publish: a refused publication came again",
-        "scenarios/cluster: a_publisher_that_is_back_before_its_message_is_refused_hears_so",
+        "scenarios/cluster: a_publisher_that_is_back_before_its_message_is_refused_receives_the_refusal",
     ),
     ("time LONGEST_WAIT", "no run lasts so long"),
     (

@@ -71,7 +71,7 @@ pub(super) fn send_again(world: &mut World, publisher: TesterId) {
 }
 
 #[test]
-fn where_no_topic_decides_the_backups_go_to_nodes_in_the_measure_of_what_they_can_take() {
+fn without_topics_backups_are_distributed_by_the_free_capacity_of_nodes() {
     for (free, at_least) in [
         ([50, 10, 90], [0, 20]),
         ([50, 90, 10], [20, 0]),
@@ -260,7 +260,7 @@ fn the_protocol_version_of_a_promoted_session_is_unknown_until_its_client_connec
 }
 
 #[test]
-fn the_ledger_of_a_node_tells_what_it_holds_for_others() {
+fn the_memory_report_has_the_bytes_of_backups() {
     let mut world = World::new(1, Weather::CALM);
     for _ in 0..2 {
         let node = world.add_node(NodeSpec::new(2));

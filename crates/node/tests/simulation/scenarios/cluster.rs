@@ -60,7 +60,7 @@ pub(super) fn plain(packet_id: u16) -> Acknowledgement<'static> {
 }
 
 #[test]
-fn a_queue_that_is_full_on_another_node_refuses_the_publisher_if_told_to() {
+fn a_queue_that_is_full_on_another_node_refuses_the_publisher_with_on_full_refuse() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         let mut world = World::new(seed, weather);
         for workers in 1..=2 {
@@ -95,7 +95,7 @@ fn a_queue_that_is_full_on_another_node_refuses_the_publisher_if_told_to() {
 }
 
 #[test]
-fn a_publisher_that_is_back_before_its_message_is_refused_hears_so() {
+fn a_publisher_that_is_back_before_its_message_is_refused_receives_the_refusal() {
     let mut world = World::new(1, Weather::CALM);
     for workers in 1..=2 {
         let mut spec = NodeSpec::new(workers);
@@ -229,7 +229,7 @@ fn a_node_that_stands_still_while_it_joins_does_not_keep_sessions_of_the_others_
 }
 
 #[test]
-fn a_node_that_stops_is_out_at_once_and_returns_with_a_higher_incarnation() {
+fn a_node_that_stops_is_marked_down_at_once_and_returns_with_a_higher_incarnation() {
     play(|world| {
         let subscriber = client_at(world, 0, Connect::new(V5, "subscriber"), "CONNACK");
         world.subscribe(subscriber, "a", 2);

@@ -63,7 +63,7 @@ fn users_are_asked_where_anonymous_clients_are_not_allowed() {
 }
 
 #[test]
-fn what_a_client_says_before_its_connack_is_done_after_it() {
+fn packets_sent_before_the_connack_are_processed_after_it() {
     play(|world| {
         let tester = world.connect(0, Connect::new(V5, "client"));
         let publish = Publish {
@@ -152,7 +152,7 @@ fn a_second_connect_is_a_protocol_error() {
 }
 
 #[test]
-fn what_a_client_says_before_its_connack_counts_even_if_it_hangs_up_at_once() {
+fn packets_sent_before_the_connack_are_processed_even_if_the_client_closes_at_once() {
     for goodbye in [true, false] {
         play(|world| {
             let subscriber = world.plain("subscriber");

@@ -85,7 +85,7 @@ fn pubrel_for_unknown_id_is_answered_with_packet_identifier_not_found() {
 }
 
 #[test]
-fn a_publisher_hears_that_nobody_subscribes() {
+fn a_publisher_is_told_that_there_are_no_matching_subscribers() {
     play(|world| {
         let publisher = world.plain("publisher");
         world.publish(publisher, "a", "", 1, 1);

@@ -70,7 +70,7 @@ fn received(world: &mut World, subscriber: TesterId) -> usize {
 }
 
 #[test]
-fn a_client_that_publishes_waits_for_a_worker_that_takes_nothing() {
+fn publishers_wait_while_a_worker_is_behind() {
     for seed in 1..=2 {
         let mut world = World::new(seed, Weather::CALM);
         let node = world.add_node(spec(2));

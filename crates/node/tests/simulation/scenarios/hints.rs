@@ -306,7 +306,7 @@ fn when_all_who_have_a_session_die_what_is_published_meanwhile_comes_to_the_one_
 }
 
 #[test]
-fn when_the_node_that_took_it_dies_the_other_one_that_keeps_it_delivers() {
+fn the_second_keeper_delivers_a_message_when_the_first_one_dies() {
     play(
         4,
         |_| {},
@@ -322,7 +322,7 @@ fn when_the_node_that_took_it_dies_the_other_one_that_keeps_it_delivers() {
 }
 
 #[test]
-fn what_both_have_that_keep_it_comes_once_and_is_kept_no_longer() {
+fn a_message_kept_by_two_nodes_is_delivered_once() {
     play(
         4,
         |_| {},

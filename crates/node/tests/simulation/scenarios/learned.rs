@@ -191,7 +191,7 @@ fn a_client_whose_session_ends_with_a_drained_node_is_sent_where_its_topics_are(
 }
 
 #[test]
-fn who_is_not_known_is_served_where_it_comes() {
+fn a_client_without_learned_topics_is_served_by_the_node_it_connects_to() {
     play(|world| {
         learn(world);
         client_at(world, 0, resuming(V311, "new", 1), "CONNACK");

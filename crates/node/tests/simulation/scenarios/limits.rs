@@ -494,7 +494,7 @@ fn a_session_may_not_be_asked_for_longer_than_the_node_grants() {
 }
 
 #[test]
-fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
+fn a_burst_that_is_expensive_to_match_does_not_keep_others_waiting() {
     let mut world = World::new(1, Weather::CALM);
     let node = world.add_node(NodeSpec::new(1));
     world.start(node);
@@ -539,7 +539,7 @@ fn overlapping(levels: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_batch_that_is_dear_to_match_goes_to_all_workers_and_comes_once() {
+fn a_batch_that_is_expensive_to_match_goes_to_all_workers_and_comes_once() {
     const LEVELS: usize = 11;
     const MESSAGES: u16 = 300;
     let world = &mut World::new(1, Weather::CALM);

@@ -176,7 +176,7 @@ fn a_will_goes_out_though_its_node_dies_before_all_have_it() {
 }
 
 #[test]
-fn a_will_that_went_out_while_only_its_node_took_the_holder_for_out_does_not_go_out_again() {
+fn a_will_is_not_published_twice_if_only_its_node_considered_the_holder_down() {
     let mut found = 0;
     for seed in 1..=400 {
         let mut world = World::new(seed, Weather::CALM);

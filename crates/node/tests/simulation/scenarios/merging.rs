@@ -140,7 +140,7 @@ fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_ot
 /// A node counts on from what it knows of a publisher's session: what is sent again to it may get the generation that the node where the
 /// publisher was has given to something else.
 #[test]
-fn what_is_sent_again_on_one_side_does_not_stand_for_what_was_finished_on_the_other() {
+fn a_message_that_is_sent_again_is_not_mistaken_for_one_completed_on_the_other_side() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         let mut world = World::new(seed, weather);
         for _ in 0..3 {
@@ -287,8 +287,7 @@ fn what_was_delivered_on_one_side_stays_away(filter: &str) {
 }
 
 #[test]
-fn what_a_node_delivered_that_was_started_meanwhile_does_not_come_again_from_the_one_that_was_away()
-{
+fn messages_delivered_by_a_node_that_was_restarted_are_not_repeated_by_the_one_that_was_away() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         let mut world = World::new(seed, weather);
         for workers in [1, 2, 1] {
@@ -349,7 +348,7 @@ fn a_retained_message_that_was_delivered_on_one_side_does_not_come_again() {
 }
 
 #[test]
-fn what_came_to_a_node_before_the_backup_of_a_session_is_not_taken_for_what_the_backup_had() {
+fn messages_that_reached_a_node_before_its_backup_do_not_count_as_held_by_the_backup() {
     for seed in 1..9 {
         let mut world = World::new(seed, Weather::ROUGH);
         for _ in 0..3 {
@@ -575,7 +574,7 @@ fn a_session_that_ended_while_its_node_was_away_stays_ended() {
 /// A client stays at a node that the others do not see. They lose each other too, so that two of them have its session, one after the other, and merge
 /// what they have before they see the client's node again.
 #[test]
-fn a_client_that_stays_keeps_its_session_from_those_who_have_merged_it_meanwhile() {
+fn the_branch_of_a_connected_client_wins_over_nodes_that_have_merged_it() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         let world = &mut with_two_backups(seed, weather, [1, 2, 1, 2]);
         let client = client_at(world, 0, resuming(V5, "steady", 1000), "CONNACK");

@@ -201,7 +201,7 @@ fn what_is_in_flight_when_the_others_fall_silent_is_not_acknowledged() {
 }
 
 #[test]
-fn two_nodes_that_do_not_see_each_other_both_refuse_until_one_is_forgotten() {
+fn two_partitioned_nodes_both_refuse_until_one_is_forgotten() {
     play(2, true, |world, parting| {
         part(world, parting);
         for node in 0..2 {
@@ -242,7 +242,7 @@ fn two_nodes_that_do_not_see_each_other_both_refuse_until_one_is_forgotten() {
 }
 
 #[test]
-fn backups_become_sessions_when_the_node_that_is_out_is_forgotten() {
+fn backups_are_promoted_when_the_node_that_is_down_is_forgotten() {
     play(2, false, |world, _| {
         let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
         world.subscribe(away, "a", 1);
@@ -337,7 +337,7 @@ fn a_node_that_leaves_on_purpose_and_stores_nothing_is_no_member_any_more() {
 /// A node stands still for just so long that the others declare it down, and is back before they have heard from each other since. They have seen each
 /// other all the time. What they accept before it is decided who is down reaches the clients of the node that was away, too.
 #[test]
-fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
+fn nodes_that_stayed_linked_serve_while_a_third_is_down_for_a_moment() {
     let mut were_down = 0;
     for (seed, millis) in (0..80).map(|step| (step, 700 + 5 * step)) {
         let mut world = World::new(seed, [Weather::CALM, Weather::ROUGH][seed as usize % 2]);
@@ -547,7 +547,7 @@ fn part_two_of_three(
 }
 
 #[test]
-fn nodes_without_a_link_that_both_see_a_third_see_each_other_over_it_and_serve() {
+fn two_nodes_that_are_linked_only_through_a_third_serve() {
     part_two_of_three(
         |_| {},
         |world, publishers| {
@@ -570,7 +570,7 @@ fn nodes_without_a_link_that_both_see_a_third_see_each_other_over_it_and_serve()
 }
 
 #[test]
-fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
+fn two_nodes_without_any_path_to_each_other_both_refuse() {
     part_two_of_three(
         |spec| spec.tunnels = false,
         |world, publishers| {
@@ -593,7 +593,7 @@ fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
 }
 
 #[test]
-fn what_waits_until_it_is_decided_whether_a_node_is_down_is_bounded() {
+fn what_waits_while_a_node_is_suspected_is_bounded() {
     let configure = |spec: &mut NodeSpec| {
         spec.tunnels = false;
         spec.hint_bytes = 3_000;

@@ -47,7 +47,7 @@ fn payloads(heard: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn a_publisher_goes_where_its_messages_go_and_nothing_is_lost_or_overtaken() {
+fn a_publisher_is_relocated_to_the_worker_of_its_subscribers_without_loss_or_reordering() {
     let went = Cell::new(0);
     for names in [["a", "b"], ["c", "d"], ["e", "f"]] {
         play_with(soon, |world| {
@@ -112,7 +112,7 @@ fn what_a_publisher_that_went_elsewhere_retains_counts_as_before() {
 }
 
 #[test]
-fn who_has_subscriptions_a_will_or_a_session_that_stays_does_not_go() {
+fn clients_with_subscriptions_a_will_or_a_persistent_session_are_not_relocated() {
     play_with(soon, |world| {
         let subscriber = world.plain("recipient");
         world.subscribe(subscriber, "t", 0);

@@ -156,7 +156,7 @@ fn a_topic_alias_does_not_get_round_a_rule() {
 }
 
 #[test]
-fn a_filter_is_granted_that_reaches_something() {
+fn a_filter_that_matches_an_allowed_topic_is_granted() {
     // Who, filter, SUBACK code in 5.0 and in 3.1.1.
     let cases = [
         ("ann", "home/#", 0x00, 0x00),
@@ -279,7 +279,7 @@ fn a_reload_changes_the_rights_of_those_connected() {
 }
 
 #[test]
-fn a_reload_sends_away_whose_user_is_gone_or_has_another_password() {
+fn a_reload_disconnects_clients_whose_user_is_removed_or_has_another_password() {
     for (version, expected) in [
         (V5, &["DISCONNECT 0x87", "closed"][..]),
         (V311, &["closed"][..]),

@@ -160,7 +160,7 @@ fn a_client_in_service_may_prove_itself_again() {
 }
 
 #[test]
-fn who_fails_to_prove_itself_again_is_sent_away() {
+fn a_client_that_fails_to_authenticate_again_is_disconnected() {
     for (name, password) in [("ann", "wrong"), ("bob", "bob")] {
         play_with(with(policy(&["ann", "bob"], ACL)), |world| {
             let tester = world.proved("ann");

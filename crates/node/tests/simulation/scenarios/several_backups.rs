@@ -344,7 +344,7 @@ fn hear_unnumbered(world: &mut World, tester: thicket_simulation::TesterId) -> V
 }
 
 #[test]
-fn each_session_has_as_many_backups_as_the_node_it_is_on_says() {
+fn the_setting_of_the_primary_s_node_decides_the_number_of_backups() {
     play_mixed(&[0, 1, 2, 3], |world| {
         let mut expected = 0;
         for node in 0..4 {

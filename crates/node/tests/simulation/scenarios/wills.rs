@@ -132,7 +132,7 @@ fn a_takeover_publishes_the_will_of_the_old_connection_unless_it_is_delayed() {
 }
 
 #[test]
-fn a_will_of_an_old_client_is_retained_if_it_said_so() {
+fn a_retained_will_of_a_client_of_3_1_1_is_retained() {
     play(|world| {
         let mut connect = Connect::new(V311, "client");
         connect.will = Some(Will {
