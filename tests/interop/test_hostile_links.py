@@ -308,7 +308,7 @@ class HostileLinks(unittest.TestCase):
             self.assertEqual(subscriber.take_message().payload, b"GOOD close valve")
             is_flipping.set()
             wait_until(lambda: not is_flipping.is_set(), "a byte to be flipped")
-            self.wait_for_line(two, "not what the other node sent", f"127.0.0.1:{relay.port}")
+            self.wait_for_line(two, "data was altered in transit", f"127.0.0.1:{relay.port}")
             for number in range(10):
                 publisher.publish("valve", f"GOOD close valve {number}", qos=2)
             came = [subscriber.take_message().payload for _ in range(10)]

@@ -120,7 +120,7 @@ class Buffers(RawCases, OneNode):
             with contextlib.suppress(OSError):
                 client.send(unfinished)
         node = self.cluster.nodes[0]
-        wait_until(lambda: "memory is short" in node.log_from(0), "memory to be short")
+        wait_until(lambda: "memory limit reached" in node.log_from(0), "memory to be short")
         wait_until(lambda: honest(self.here, self.client_id("new")), "somebody else to be let in")
         wait_until(lambda: self.is_ready() and not self.is_short(), "memory to suffice")
         # Who holds little stays.

@@ -101,7 +101,7 @@ class LinkTls(unittest.TestCase):
     def test_a_plain_link_is_refused_by_a_node_with_tls_and_the_other_way_round(self):
         one = self.start("one", files=self.files("one", self.ours))
         plain = self.start("plain", (one.port, one.link_port))
-        self.assert_logged(one, "link refused", "it came without TLS")
+        self.assert_logged(one, "link refused", "a link without TLS arrived")
         self.assert_logged(one, "link refused", "InvalidContentType")
         two = self.start("two", (plain.port,), self.files("two", self.ours))
         self.assert_logged(two, "link ended while TLS began")

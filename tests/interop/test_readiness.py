@@ -154,8 +154,8 @@ class Agreement(unittest.TestCase):
         one = self.start("one", (), ["--partition", "serve"])
         two = self.start("two", [one.port], ["--partition", "majority", "--maximum-packet-size", "64KiB", "--queue-messages", "7"])
         for here, there, own, theirs in ((one, two, "serve", "majority"), (two, one, "majority", "serve")):
-            wait_until(lambda here=here: "differently" in here.log_from(0), "a warning")
-            line = next(line for line in here.log_from(0).splitlines() if "differently" in line and "partition" in line)
+            wait_until(lambda here=here: "on all nodes differs" in here.log_from(0), "a warning")
+            line = next(line for line in here.log_from(0).splitlines() if "on all nodes differs" in line and "partition" in line)
             for words in (f'{here.name} has \\"{own}\\"', f'{there.name} has \\"{theirs}\\"'):
                 self.assertIn(words, line)
             command = [BINARY, "ctl", "--api", f"127.0.0.1:{here.http_port}", "nodes"]
