@@ -30,12 +30,8 @@ pub(crate) const HASHERS: usize = 2;
 
 /// The answers of the hook that are cached.
 pub(crate) fn hook_answers(counters: &Counters) -> Remembered {
-    Remembered {
-        what: "answers of the hook for authentication",
-        entries: counters.hook_answers.value(),
-        at_most: hook::CACHED as u64,
-        bytes: None,
-    }
+    let what = "answers of the hook for authentication";
+    Remembered::new(what, counters.hook_answers.value(), hook::CACHED)
 }
 
 /// Decides who may connect. The threads end when the last clone is gone with the last worker.

@@ -1,7 +1,7 @@
 //! Counters of the shell; workers and hub count the traffic.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -79,14 +79,14 @@ impl Counter {
 
 /// A number that rises and falls.
 #[derive(Debug, Default)]
-pub(crate) struct Level(AtomicU64);
+pub(crate) struct Level(AtomicUsize);
 
 impl Level {
     pub(crate) fn set(&self, value: usize) {
-        self.0.store(value as u64, Ordering::Relaxed);
+        self.0.store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -92,12 +92,8 @@ impl Flapping {
     pub(crate) fn remembered(&self) -> Option<Remembered> {
         self.limit?;
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Remembered {
-            what: "clients whose connects are counted",
-            entries: table.clients.len() as u64,
-            at_most: CLIENTS as u64,
-            bytes: None,
-        })
+        let what = "clients whose connects are counted";
+        Some(Remembered::new(what, table.clients.len(), CLIENTS))
     }
 }
 

@@ -25,6 +25,7 @@
 
 mod allowance;
 pub mod api;
+mod aside;
 mod authenticator;
 mod bridges;
 mod certificates;
@@ -52,7 +53,6 @@ mod mailbox;
 mod memory;
 mod node;
 mod places;
-mod planner;
 mod pool;
 mod readiness;
 mod reload;

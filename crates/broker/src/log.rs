@@ -117,13 +117,8 @@ pub(crate) fn may_say(subject: impl Into<Subject>) -> Option<Suppressed> {
 /// The subjects that are tracked.
 pub(crate) fn remembered() -> Remembered {
     let subjects = lock().as_ref().map_or(0, |quiet| quiet.windows.len());
-    Remembered {
-        what: "subjects of the log",
-        entries: subjects as u64,
-        // One more for all others.
-        at_most: SUBJECTS as u64 + 1,
-        bytes: None,
-    }
+    // One more for all others.
+    Remembered::new("subjects of the log", subjects, SUBJECTS + 1)
 }
 
 /// Logs the numbers of suppressed lines for subjects without further events. Call it periodically.

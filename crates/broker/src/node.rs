@@ -13,12 +13,13 @@ use std::time::Duration;
 use mio::{Poll, Waker};
 use thicket_node::{
     ClientAddress, ClientTransport, HubConfig, ListenerConfig, ListenerId, ListenerLikeness,
-    Partition, RedirectionConfig, WorkerConfig, WorkerId,
+    Partition, RebalanceTask, RedirectionConfig, WorkerConfig, WorkerId,
 };
 use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_telemetry::Exporter;
 
 use self::bound::{Bound, bind_all, bind_http, by_thread, entrances, link_address, own_address};
+use crate::aside::Aside;
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
@@ -37,10 +38,9 @@ use crate::identity::{Identity, random_id};
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::places::{Places, host_name};
-use crate::planner::Planner;
 use crate::readiness::Expectation;
 use crate::reload::Reload;
-use crate::resolver::Resolver;
+use crate::resolver::resolved;
 use crate::start_error::StartError;
 use crate::storage::{RecoveryError, Storage};
 use crate::telemetry;
@@ -359,8 +359,11 @@ impl Node {
     ) -> Result<(), StartError> {
         let clock = Clock::new();
         self.watch_certificates();
-        let resolver = Resolver::start(&self.boxes)?;
-        let planner = Planner::start(&self.boxes)?;
+        let resolver = Aside::start("resolver", &self.boxes, resolved)?;
+        // With many clients a plan takes longer than other nodes wait for a sign of life.
+        let planner = Aside::start("planner", &self.boxes, |task: Box<RebalanceTask>| {
+            Letter::Planned(Box::new(task.run()))
+        })?;
         let worker_config = worker_config(config, identity, &bound);
         let redirection = self.redirection_config(config, places, &bound);
         let mut hub = Some((

@@ -366,7 +366,9 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    pub(crate) const fn new(what: &'static str, entries: usize, at_most: usize) -> Self {
+    /// So many entries of so many at most; their bytes are not counted.
+    #[must_use]
+    pub const fn new(what: &'static str, entries: usize, at_most: usize) -> Self {
         Self {
             what,
             entries: entries as u64,

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::cluster::{Cluster, Dimension, Publisher};
 use crate::error::{ParameterError, check_rate};
 use crate::ids::{BrokerId, ClientId, TopicId};
-use crate::strategy::{Interest, Request, Role, Strategy};
+use crate::strategy::{Interest, Request, Strategy};
 
 /// One topic of a placed client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,20 +310,9 @@ fn merge(interests: &[Interest]) -> Result<Vec<Interest>, ParameterError> {
         }
         let position = *positions.entry(interest.topic).or_insert(merged.len());
         match merged.get_mut(position) {
-            Some(earlier) => earlier.role = both_roles(earlier.role, interest.role),
+            Some(earlier) => earlier.role = interest.role.and(earlier.role),
             None => merged.push(*interest),
         }
     }
     Ok(merged)
-}
-
-fn both_roles(earlier: Role, later: Role) -> Role {
-    let rate = later.publish_rate().or(earlier.publish_rate());
-    match (earlier.subscribes() || later.subscribes(), rate) {
-        (true, Some(rate)) => Role::Both { rate },
-        (true, None) => Role::Subscriber,
-        (false, rate) => Role::Publisher {
-            rate: rate.unwrap_or(0.0),
-        },
-    }
 }

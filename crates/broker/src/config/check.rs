@@ -519,17 +519,14 @@ const USER_QUEUES: u64 = 4;
 /// The same for subscriptions.
 const USER_SUBSCRIPTIONS: u64 = 8;
 
-/// The default of a bound for each thread: `most`, or less if that would be more than one part in `parts` of the memory limit in all threads.
-fn share_of_memory(settings: &Settings, workers: u8, most: u64, parts: u64) -> u64 {
-    let limit = crate::memory::limit_bytes(settings.memory_bytes);
-    limit.map_or(most, |limit| {
-        most.min(limit / parts / u64::from(workers.max(1)))
-    })
-}
-
 fn limits(settings: &Settings, workers: u8, faults: &mut Faults) -> Limits {
     let default = Limits::default();
-    let share = |most, parts| share_of_memory(settings, workers, most, parts);
+    let memory = crate::memory::limit_bytes(settings.memory_bytes);
+    // The default of a bound for each thread: less than `most` if that would be more than one part in `parts` of the memory limit in all threads.
+    let share = |most: u64, parts: u64| {
+        let of_all = memory.map_or(u64::MAX, |limit| limit / parts);
+        most.min(of_all / u64::from(workers.max(1)))
+    };
     // The lower bound admits the smallest CONNECT with a client id of 23 bytes; the upper is the largest packet (5.0 section 2.1.4).
     let packet = faults.in_range(
         "maximum_packet_size",

@@ -19,11 +19,12 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use thicket_node::{
-    ConnectionId, Hub, HubConfig, HubInput, ListenerId, Now, Observed, Verdict, Worker,
-    WorkerConfig, WorkerId, WorkerInput,
+    ConnectionId, Hub, HubConfig, HubInput, ListenerId, Now, Observed, RebalanceTask, Verdict,
+    Worker, WorkerConfig, WorkerId, WorkerInput,
 };
 use thicket_session::time::Instant;
 
+use crate::aside::Aside;
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::counters::Counters;
@@ -33,8 +34,6 @@ use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, PublishAnswer, Summary};
-use crate::planner::Planner;
-use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
 use crate::traces::{TracePlan, Traces};
@@ -65,8 +64,10 @@ pub(crate) struct Parts {
     /// On thread 0. The number is a seed.
     pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
-    pub(crate) resolver: Resolver,
-    pub(crate) planner: Planner,
+    /// Finds the addresses of HOST:PORT.
+    pub(crate) resolver: Aside<String>,
+    /// Makes plans of the rebalancer.
+    pub(crate) planner: Aside<Box<RebalanceTask>>,
     /// The protection of links; `None`: they are plain.
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
@@ -121,8 +122,8 @@ pub(crate) struct Thread {
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
-    resolver: Resolver,
-    planner: Planner,
+    resolver: Aside<String>,
+    planner: Aside<Box<RebalanceTask>>,
     links: Option<Arc<Links>>,
     counters: Arc<Counters>,
     hooks: Arc<Hooks>,

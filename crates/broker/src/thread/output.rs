@@ -225,7 +225,7 @@ impl Thread {
                 Some(rest) => self.dials_due.push(Dial { address, rest }),
                 None => self.resolver.ask(address),
             },
-            HubOutput::Plan(task) => self.planner.make(task),
+            HubOutput::Plan(task) => self.planner.ask(task),
             HubOutput::WorkerMessage { to, message } => {
                 let from = Peer::Hub;
                 if to == self.id {

@@ -11,9 +11,6 @@ use crate::link::{Link, LinkState};
 use crate::message::Message;
 use crate::peer::PeerState;
 
-/// The reason for which a node is down that was shut down, as nothing is wrong then.
-const LEFT: &str = "left";
-
 impl Overlay {
     /// The shell reports that a link is closed.
     pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
@@ -106,11 +103,11 @@ impl Overlay {
     /// The other node shuts down.
     pub(super) fn on_leaving(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         self.close_link(now, id);
-        self.mark_down(slot, LEFT);
+        self.mark_down(slot, EventLevel::Info, "left");
     }
 
-    /// Marks the node as down: nothing waits for it any longer.
-    pub(super) fn mark_down(&mut self, slot: NodeSlot, reason: &'static str) {
+    /// Marks the node as down: nothing waits for it any longer. `level`: that of the event.
+    pub(super) fn mark_down(&mut self, slot: NodeSlot, level: EventLevel, reason: &'static str) {
         let Some(index) = slot.index().checked_sub(1) else {
             return;
         };
@@ -148,11 +145,6 @@ impl Overlay {
             persistent,
             abandoned,
         });
-        let level = if reason == LEFT {
-            EventLevel::Info
-        } else {
-            EventLevel::Warn
-        };
         self.event(level, "node is down", fields);
     }
 

@@ -311,7 +311,7 @@ impl Overlay {
                 } else {
                     "silent"
                 };
-                self.mark_down(slot_of_index(index), reason);
+                self.mark_down(slot_of_index(index), EventLevel::Warn, reason);
             }
         }
     }

@@ -131,7 +131,7 @@ impl Overlay {
             self.close_link(now, former);
         }
         if is_restarted {
-            self.mark_down(slot, "started again");
+            self.mark_down(slot, EventLevel::Warn, "started again");
         }
         let Some(peer) = self.peer_mut(slot) else {
             return;

@@ -432,20 +432,20 @@ impl Overlay {
             .filter(|(stream, number)| is_wanted(&peer.flow, *stream, *number))
             .collect();
         let has_some = !numbers.is_empty();
+        let mut resent = 0;
         for (stream, number) in numbers {
             let tree = self.tree_of(stream, number);
-            let has_path = self.hop(&tree, node).is_some();
-            let sendable = self.store.sendable(stream, number);
-            let len = sendable.map_or(0, |sendable| sendable.first_len as u32);
-            let Some(peer) = self.peer_mut(slot) else {
-                break;
-            };
-            if has_path {
-                peer.counters.resends += 1;
+            if self.hop(&tree, node).is_some() {
                 self.transmit(now, &tree, stream, number, &[node]);
-            } else {
-                peer.flow.park(stream, number, len);
+                resent += 1;
+            } else if let Some(len) = self.store.sendable(stream, number).map(|it| it.first_len)
+                && let Some(peer) = self.peer_mut(slot)
+            {
+                peer.flow.park(stream, number, len as u32);
             }
+        }
+        if let Some(peer) = self.peer_mut(slot) {
+            peer.counters.resends += resent;
         }
         has_some
     }

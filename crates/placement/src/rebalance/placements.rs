@@ -191,22 +191,10 @@ fn held(
     for (interest, node) in seen {
         let broker = broker_of(node).unwrap_or(BrokerId(0));
         held.entry(interest.topic)
-            .and_modify(|known| known.0.role = united(known.0.role, interest.role))
+            .and_modify(|known| known.0.role = known.0.role.and(interest.role))
             .or_insert((interest, broker));
     }
     held.into_values().collect()
-}
-
-/// The rates of one topic at two sessions are of the same messages, or one of them is unknown: the first counts.
-fn united(first: Role, second: Role) -> Role {
-    let rate = first.publish_rate().or(second.publish_rate());
-    match (first.subscribes() || second.subscribes(), rate) {
-        (true, Some(rate)) => Role::Both { rate },
-        (true, None) => Role::Subscriber,
-        (false, rate) => Role::Publisher {
-            rate: rate.unwrap_or(0.0),
-        },
-    }
 }
 
 fn interests(client: &RebalanceClient) -> impl Iterator<Item = Interest> + '_ {

@@ -58,6 +58,19 @@ impl Role {
             Self::Publisher { .. } => false,
         }
     }
+
+    /// The role of a client that has both. Their rates are of the same messages: that of `self` counts, if it has one.
+    #[must_use]
+    pub(crate) fn and(self, other: Self) -> Self {
+        let rate = self.publish_rate().or(other.publish_rate());
+        match (self.subscribes() || other.subscribes(), rate) {
+            (true, Some(rate)) => Self::Both { rate },
+            (true, None) => Self::Subscriber,
+            (false, rate) => Self::Publisher {
+                rate: rate.unwrap_or(0.0),
+            },
+        }
+    }
 }
 
 /// One topic of a client (an element of Tc). A filter with wildcards is the list of the topics it matches (Detti footnote 3).

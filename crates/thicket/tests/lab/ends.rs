@@ -9,7 +9,7 @@ use thicket_lab::janitor;
 use thicket_lab::links::Backend;
 use thicket_lab::results::Results;
 
-use super::{SCENARIO, end, figure, lab, start, turn, wait_for};
+use super::{SCENARIO, end, figure, lab, start, turn, up, wait_for};
 
 #[test]
 fn a_lab_that_is_killed_leaves_nothing_behind() {
@@ -176,13 +176,7 @@ fn a_broker_that_dies_is_started_anew_for_the_next_cell() {
 #[test]
 fn a_broker_that_is_alive_is_not_started_again_by_hand() {
     let Some(folder) = turn() else { return };
-    let file = folder.path().join("scenario.toml");
-    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
-    let mut child = lab(&["up", file.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = up(folder.path());
     let number = child.id().to_string();
     let socket = janitor::socket(child.id());
     wait_for(&mut child, || socket.exists());

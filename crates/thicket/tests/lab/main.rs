@@ -95,6 +95,17 @@ fn figure(results: &Results, name: &str) -> Vec<f64> {
     .collect()
 }
 
+/// Builds `SCENARIO` for use by hand, until it is ended.
+fn up(folder: &Path) -> Child {
+    let file = folder.join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
+    lab(&["up", file.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 /// Starts a run of a scenario into `folder`.
 fn start(folder: &Path, scenario: &str) -> Child {
     let file = folder.join("scenario.toml");

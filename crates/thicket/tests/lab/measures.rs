@@ -1,11 +1,10 @@
 //! What a run measures, and the commands on a network that is up.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{SCENARIO, end, figure, lab, run, run_scenario, turn};
+use super::{SCENARIO, end, figure, lab, run, run_scenario, turn, up};
 
 #[test]
 fn publications_cross_links_only_where_subscribers_are_elsewhere_and_all_of_them_arrive() {
@@ -120,12 +119,7 @@ fn clients_use_tls_and_websocket_and_both() {
 #[test]
 fn a_command_beside_a_broker_reaches_its_api() {
     let Some(folder) = turn() else { return };
-    let file = folder.path().join("scenario.toml");
-    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
-    let mut up = lab(&["up", file.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut up = up(folder.path());
     let number = up.id().to_string();
     let ask = |more: &[&str]| {
         let mut command = lab(&["exec", "--lab", &number, "s2"]);

@@ -27,12 +27,7 @@ mod tests {
 
     #[test]
     fn placements_are_counted_and_other_tables_are_not() {
-        let table = |what, entries| Remembered {
-            what,
-            entries,
-            at_most: 100,
-            bytes: None,
-        };
+        let table = |what, entries| Remembered::new(what, entries, 100);
         let mut page = Page::default();
         append(&mut page, &[table("other", 7), table(TABLE, 3)]);
         let text = prometheus::text(&page.0);

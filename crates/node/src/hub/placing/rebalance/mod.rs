@@ -306,19 +306,17 @@ impl Placing {
         now: Now,
         done: RebalanceDone,
     ) {
-        let is_awaited =
-            |phase: &Phase| matches!(phase, Phase::Planning(it) if it.round == done.round);
-        if !is_awaited(&self.rebalance.phase) {
-            return;
-        }
-        let Phase::Planning(Planning {
+        let Planning {
             trigger,
             carries_out,
             lost,
             ..
-        }) = std::mem::replace(&mut self.rebalance.phase, Phase::Idle)
-        else {
-            return;
+        } = match std::mem::replace(&mut self.rebalance.phase, Phase::Idle) {
+            Phase::Planning(planning) if planning.round == done.round => planning,
+            phase => {
+                self.rebalance.phase = phase;
+                return;
+            }
         };
         // A dry run does not perform what is due.
         if carries_out || self.rebalance_mode(cx) != RebalanceMode::On {
