@@ -279,6 +279,25 @@ class HostileLinks(unittest.TestCase):
         self.wait_for_line(other, "link refused", f"127.0.0.1:{one.port}")
         self.assertEqual([node.sees() for node in (one, stranger, other)], [1, 1, 1])
 
+    def test_a_stranger_that_dials_is_shown_no_certificate(self):
+        one = self.start("one")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        for protocols in (["thicket-link"], ["thicket-link", "x" * 32]):
+            context.set_alpn_protocols(protocols)
+            with socket.create_connection(("127.0.0.1", one.port), timeout=10) as connection:
+                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                tls = context.wrap_bio(incoming, outgoing)
+                with self.assertRaises(ssl.SSLWantReadError):
+                    tls.do_handshake()
+                connection.sendall(outgoing.read())
+                answer = b""
+                while came := connection.recv(65536):
+                    answer += came
+            # An alert (RFC 8446 6) that is fatal, and nothing else.
+            self.assertEqual((answer[0], answer[5], len(answer)), (0x15, 2, 7), answer)
+        self.wait_for_line(one, "link refused", "did not prove", "127.0.0.1:")
+
     def test_a_relay_reads_nothing_and_changes_nothing(self):
         is_flipping = threading.Event()
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use crate::mailbox::{Letter, Mailboxes};
+use crate::watched::{self, Failure};
 
 /// Answers questions of the hub, one after the other.
 #[derive(Debug)]
@@ -20,21 +21,22 @@ impl<Q> Clone for Aside<Q> {
 }
 
 impl<Q: Send + 'static> Aside<Q> {
-    /// Starts the thread. It ends when the last clone is dropped; answers go to thread 0, where the hub is.
+    /// Starts the thread. It ends when the last clone is dropped; answers go to thread 0, where the hub is. `failed` receives a panic: the hub would wait
+    /// for its answer for ever.
     pub(crate) fn start(
         name: &str,
         boxes: &Mailboxes,
+        failed: Sender<Failure>,
         answer: impl Fn(Q) -> Letter + Send + 'static,
     ) -> io::Result<Self> {
         let (questions, receiver) = channel();
         let hub = Arc::clone(&boxes[0]);
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                for question in receiver {
-                    hub.post(answer(question));
-                }
-            })?;
+        watched::spawn(name.to_owned(), failed, move || {
+            for question in receiver {
+                hub.post(answer(question));
+            }
+            Ok(())
+        })?;
         Ok(Self { questions })
     }
 

@@ -68,6 +68,7 @@ mod thread;
 mod tokens;
 mod traces;
 mod transport;
+mod watched;
 
 pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
 pub use config::{
@@ -81,8 +82,9 @@ pub use config::{
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;
-pub use node::{Failure, Node};
+pub use node::Node;
 pub use reload::Reload;
 pub use start_error::StartError;
 pub use storage::{RecoveryError, SyncMode};
 pub use tokens::{SOON_DAYS_OF_TOKENS, TokenDays, token_days};
+pub use watched::Failure;

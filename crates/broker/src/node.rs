@@ -45,16 +45,10 @@ use crate::start_error::StartError;
 use crate::storage::{RecoveryError, Storage};
 use crate::telemetry;
 use crate::thread::{MAILBOX, Parts, TenantCount, Thread};
+use crate::watched::{self, Failure};
 
 /// After a stop, a thread that has not closed its clients' connections by then is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// A thread ended unexpectedly; the node is unusable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The problem, for people.
-    pub problem: String,
-}
 
 /// A running node. Dropping it stops it, as [`Node::stop`] does.
 #[derive(Debug)]
@@ -359,11 +353,11 @@ impl Node {
     ) -> Result<(), StartError> {
         let clock = Clock::new();
         self.watch_certificates();
-        let resolver = Aside::start("resolver", &self.boxes, resolved)?;
+        let (failed, failures) = channel();
+        let resolver = Aside::start("resolver", &self.boxes, failed.clone(), resolved)?;
         // With many clients a plan takes longer than other nodes wait for a sign of life.
-        let planner = Aside::start("planner", &self.boxes, |task: Box<RebalanceTask>| {
-            Letter::Planned(Box::new(task.run()))
-        })?;
+        let planned = |task: Box<RebalanceTask>| Letter::Planned(Box::new(task.run()));
+        let planner = Aside::start("planner", &self.boxes, failed.clone(), planned)?;
         let worker_config = worker_config(config, identity, &bound);
         let redirection = self.redirection_config(config, places, &bound);
         let mut hub = Some((
@@ -372,7 +366,6 @@ impl Node {
         ));
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
-        let (failed, failures) = channel();
         let (recovered, recoveries) = channel();
         let directory = identity.directory.as_ref().filter(|_| config.stores());
         self.disk =
@@ -576,33 +569,21 @@ impl Drop for Node {
     }
 }
 
-/// `failed`: receives a report if the thread ends early.
 fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new()
-        .name(format!("worker-{index}"))
-        .spawn(move || {
-            let recovered = parts.recovered.clone();
-            let run = || match Thread::new(parts) {
-                Ok(thread) => {
-                    drop(recovered);
-                    thread.run()
-                }
-                Err(error) => {
-                    // Fails if another thread could not recover either: then the receiver is gone.
-                    let _ = recovered.send(Err(error));
-                    Ok(())
-                }
-            };
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let problem = match result {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => format!("worker {index} ended: {error}"),
-                Err(_) => format!("worker {index} panicked"),
-            };
-            tracing::error!(problem, "a thread of the node failed");
-            // Without a receiver, the log has the error.
-            let _ = failed.send(Failure { problem });
-        })
+    watched::spawn(format!("worker-{index}"), failed, move || {
+        let recovered = parts.recovered.clone();
+        match Thread::new(parts) {
+            Ok(thread) => {
+                drop(recovered);
+                thread.run()
+            }
+            Err(error) => {
+                // Fails if another thread could not recover either: then the receiver is gone.
+                let _ = recovered.send(Err(error));
+                Ok(())
+            }
+        }
+    })
 }
 
 /// Properties of the MQTT listener that the placement API belongs to.

@@ -184,7 +184,7 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
     match fault.action {
         Action::Kill => cluster.kill(testbed, site),
         Action::PowerOff => {
-            testbed.links.cut(&own_links)?;
+            testbed.links.cut(&fault.cuts(&testbed.topology))?;
             cluster.kill(testbed, site);
         }
         Action::Pause => testbed.signal(site, Signal::STOP),
@@ -218,15 +218,12 @@ pub fn apply_to_links(fault: &Fault, testbed: &mut Testbed) -> Result<(), LabErr
     let links: Vec<usize> =
         named.map_or_else(|| (0..topology.links.len()).collect(), |link| vec![link]);
     match (fault.action, named, &fault.to) {
-        (Action::Cut, ..) => testbed.links.cut(&links),
+        (Action::Cut | Action::Partition, ..) => testbed.links.cut(&fault.cuts(topology)),
         (Action::Heal, ..) => testbed.links.heal(&links),
         (Action::Slow, Some(link), Some(settings)) => {
-            let shape = changed(settings, &testbed.links.now(link));
-            testbed.links.set(&[(link, shape)])
-        }
-        (Action::Partition, ..) => {
-            let around = topology.links_around(&fault.sites);
-            testbed.links.cut(&around)
+            let ways = testbed.links.now(link);
+            let ways = ways.map(|before| changed(settings, &before));
+            testbed.links.set(&[(link, ways)])
         }
         _ => Ok(()),
     }

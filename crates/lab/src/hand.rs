@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::error::LabError;
 use crate::faults;
 use crate::janitor::{self, socket};
+use crate::links::Ways;
 use crate::net;
 use crate::running::running;
 use crate::scenario::Fault;
@@ -40,7 +41,7 @@ pub struct Status {
     /// Sites, with the number of their brokers' processes.
     pub sites: Vec<(String, usize)>,
     /// Links: both ends, current settings, traffic.
-    pub links: Vec<(String, String, crate::topology::LinkShape, Carried)>,
+    pub links: Vec<(String, String, Ways, Carried)>,
 }
 
 /// The reply to an order.

@@ -17,7 +17,7 @@ use crate::fabric::{
 };
 use crate::janitor;
 use crate::net::{self, Site, wan};
-use crate::topology::{LinkShape, Topology, link_addresses, router_address};
+use crate::topology::{Cut, LinkShape, Topology, link_addresses, router_address};
 
 /// Bytes of a full frame.
 const FRAME_BYTES: f64 = 1514.0;
@@ -98,13 +98,16 @@ fn check_tap() -> Result<(), LabError> {
     })
 }
 
+/// The effect of a link on what its end with the lower number sends, and on what the other end sends.
+pub type Ways = [LinkShape; 2];
+
 /// The links of a testbed.
 #[derive(Debug)]
 pub struct Links {
     backend: Backend,
     topology: Topology,
     sites: Vec<Site>,
-    now: Vec<LinkShape>,
+    now: Vec<Ways>,
     fabric: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -129,7 +132,7 @@ impl Links {
         net::make_routes(sites, topology)?;
         if backend == Backend::Netem {
             for (index, link) in topology.links.iter().enumerate() {
-                shape_by_kernel(sites, topology, index, &link.shape, "add")?;
+                shape_by_kernel(sites, topology, index, &[link.shape; 2], "add")?;
             }
         }
         let mut fabric = Process::new(program)
@@ -149,7 +152,7 @@ impl Links {
             backend,
             topology: topology.clone(),
             sites: sites.to_vec(),
-            now: topology.links.iter().map(|link| link.shape).collect(),
+            now: topology.links.iter().map(|link| [link.shape; 2]).collect(),
             fabric,
             commands,
             answers: BufReader::new(answers),
@@ -163,11 +166,11 @@ impl Links {
     }
 
     /// Changes the settings of links, all at once with `wire`, one after the other with `netem`.
-    pub fn set(&mut self, changes: &[(usize, LinkShape)]) -> Result<(), LabError> {
+    pub fn set(&mut self, changes: &[(usize, Ways)]) -> Result<(), LabError> {
         match self.backend {
             Backend::Netem => {
-                for (index, shape) in changes {
-                    shape_by_kernel(&self.sites, &self.topology, *index, shape, "change")?;
+                for (index, ways) in changes {
+                    shape_by_kernel(&self.sites, &self.topology, *index, ways, "change")?;
                 }
             }
             Backend::Wire => match self.ask(&Command::Set(changes.to_vec()))? {
@@ -175,35 +178,35 @@ impl Links {
                 other => return Err(unexpected(&other)),
             },
         }
-        for &(index, shape) in changes {
-            self.now[index] = shape;
+        for &(index, ways) in changes {
+            self.now[index] = ways;
         }
         Ok(())
     }
 
-    /// Cuts links: everything on them is lost, silently.
-    pub fn cut(&mut self, links: &[usize]) -> Result<(), LabError> {
-        let cut = |&index: &usize| {
-            let shape = LinkShape {
-                loss_percent: 100.0,
-                ..self.now[index]
-            };
-            (index, shape)
+    /// Cuts links: everything on them is lost, silently, or what one end sends.
+    pub fn cut(&mut self, cuts: &[Cut]) -> Result<(), LabError> {
+        let cut = |cut: &Cut| {
+            let mut ways = self.now[cut.link];
+            for direction in cut.directions() {
+                ways[direction].loss_percent = 100.0;
+            }
+            (cut.link, ways)
         };
-        let changes: Vec<_> = links.iter().map(cut).collect();
+        let changes: Vec<_> = cuts.iter().map(cut).collect();
         self.set(&changes)
     }
 
     /// Restores the links' settings of the scenario.
     pub fn heal(&mut self, links: &[usize]) -> Result<(), LabError> {
-        let planned = |&index: &usize| (index, self.topology.links[index].shape);
+        let planned = |&index: &usize| (index, [self.topology.links[index].shape; 2]);
         let changes: Vec<_> = links.iter().map(planned).collect();
         self.set(&changes)
     }
 
     /// The current settings of a link.
     #[must_use]
-    pub fn now(&self, link: usize) -> LinkShape {
+    pub fn now(&self, link: usize) -> Ways {
         self.now[link]
     }
 
@@ -282,11 +285,12 @@ fn shape_by_kernel(
     sites: &[Site],
     topology: &Topology,
     index: usize,
-    shape: &LinkShape,
+    ways: &Ways,
     how: &str,
 ) -> Result<(), LabError> {
     let link = topology.links[index];
-    let table = Table::of(&shape.delay);
+    // Only their losses differ.
+    let table = Table::of(&ways[0].delay);
     let (folder, name) = table_file(index);
     if let Some(table) = &table {
         let file = folder.join(format!("{name}.dist"));
@@ -295,7 +299,7 @@ fn shape_by_kernel(
             .map_err(LabError::io(file.display()))?;
     }
     let table = table.as_ref().map(|table| (table, &*name));
-    for (own, other) in [(link.a, link.b), (link.b, link.a)] {
+    for ((own, other), shape) in [(link.a, link.b), (link.b, link.a)].into_iter().zip(ways) {
         let line = netem_line(&wan(other), shape, table, how);
         let arguments = ["-n", &sites[own].router, "-batch", "-"];
         command::feed_with("tc", &arguments, &line, &[(TABLE_FOLDER, &folder)])?;

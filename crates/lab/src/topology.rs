@@ -38,6 +38,29 @@ pub struct Link {
     pub shape: LinkShape,
 }
 
+/// A link that loses everything, or only what one of its ends sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The link, by its place in the topology.
+    pub link: usize,
+    /// The only direction that is cut, if not both are: 0 from the site with the lower number.
+    pub only: Option<usize>,
+}
+
+impl Cut {
+    /// The directions that are cut.
+    #[must_use]
+    pub fn directions(self) -> std::ops::Range<usize> {
+        self.only.map_or(0..2, |only| only..only + 1)
+    }
+
+    /// Whether a direction of a link is cut.
+    #[must_use]
+    pub fn has(self, link: usize, direction: usize) -> bool {
+        self.link == link && self.directions().contains(&direction)
+    }
+}
+
 /// Sites, links and routes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
@@ -172,6 +195,24 @@ impl Topology {
         self.links
             .iter()
             .position(|link| (link.a, link.b) == (one.min(other), one.max(other)))
+    }
+
+    /// The direction of what a site sends over a link: 0 from its end with the lower number, 1 from the other; `None` if it is no end of the link.
+    #[must_use]
+    pub fn direction(&self, link: usize, from: &str) -> Option<usize> {
+        let Link { a, b, .. } = self.links[link];
+        [a, b].iter().position(|&end| self.sites[end] == from)
+    }
+
+    /// Whether what one site sends to another crosses one of these cuts, as routers keep their routes.
+    #[must_use]
+    pub fn is_cut(&self, from: usize, to: usize, cuts: &[Cut]) -> bool {
+        let (mut at, path) = (from, self.path(from, to).unwrap_or_default());
+        path.into_iter().any(|link| {
+            let direction = usize::from(self.links[link].a != at);
+            at = self.other_end(link, at);
+            cuts.iter().any(|cut| cut.has(link, direction))
+        })
     }
 
     /// The links between the sites in `side` and the others.

@@ -71,8 +71,8 @@ pub struct Forwarding {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
-    /// New settings of links, by their place in the plan, all in the same moment.
-    Set(Vec<(usize, LinkShape)>),
+    /// New settings of links, by their place in the plan, for what each of their ends sends, all in the same moment.
+    Set(Vec<(usize, [LinkShape; 2])>),
     /// Answer with a [`Report`] of the time since the last one.
     Report,
 }

@@ -141,9 +141,9 @@ impl Fabric {
 
     fn obey(&mut self, line: &str) -> Answer {
         match serde_json::from_str(line) {
-            Ok(Command::Set(shapes)) => {
-                for (link, shape) in shapes {
-                    if let Err(reason) = self.wire.set(link, &shape) {
+            Ok(Command::Set(changes)) => {
+                for (link, ways) in changes {
+                    if let Err(reason) = self.wire.set(link, &ways) {
                         return Answer::Failed(reason);
                     }
                 }

@@ -158,11 +158,11 @@ impl Wire {
         }
     }
 
-    /// Gives a link other settings, both ways.
-    pub fn set(&mut self, link: usize, shape: &LinkShape) -> Result<(), String> {
+    /// Gives a link other settings, for what each of its ends sends.
+    pub fn set(&mut self, link: usize, ways: &[LinkShape; 2]) -> Result<(), String> {
         match self.shapers.get_mut(2 * link..2 * link + 2) {
             Some(shapers) => {
-                for shaper in shapers {
+                for (shaper, shape) in shapers.iter_mut().zip(ways) {
                     shaper.change(shape);
                 }
                 Ok(())

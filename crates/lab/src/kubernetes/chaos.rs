@@ -6,7 +6,7 @@ use super::place::{Place, plain};
 use crate::delay::Delay;
 use crate::error::LabError;
 use crate::scenario::{Action, Fault};
-use crate::topology::LinkShape;
+use crate::topology::{Cut, LinkShape};
 
 /// The duration of a fault that is never repaired: longer than any run.
 const FOR_EVER_S: f64 = 86_400.0;
@@ -35,7 +35,7 @@ pub fn links(place: &Place<'_>) -> Result<Vec<Value>, LabError> {
             Some(Ok(json!({
                 "apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos",
                 "metadata": { "name": name, "namespace": place.name },
-                "spec": between(place, &[a], &[b], spec)
+                "spec": between(place, &[a], &[b], spec, "both")
             })))
         })
         .collect()
@@ -89,8 +89,14 @@ fn jitter_ms(shapes: &[&LinkShape]) -> Result<f64, String> {
     }
 }
 
-/// A specification between the brokers of some sites and those of others, both ways.
-fn between(place: &Place<'_>, a: &[&String], b: &[&String], spec: Map<String, Value>) -> Value {
+/// A specification between the brokers of some sites and those of others: `direction` is `both`, or `to` for what the first ones send.
+fn between(
+    place: &Place<'_>,
+    a: &[&String],
+    b: &[&String],
+    spec: Map<String, Value>,
+    direction: &str,
+) -> Value {
     let of = |sites: &[&String]| {
         let names: Vec<String> = sites.iter().map(|site| plain(site)).collect();
         json!({
@@ -102,7 +108,7 @@ fn between(place: &Place<'_>, a: &[&String], b: &[&String], spec: Map<String, Va
     let mut whole = spec;
     whole.insert("mode".to_owned(), "all".into());
     whole.insert("selector".to_owned(), of(a));
-    whole.insert("direction".to_owned(), "both".into());
+    whole.insert("direction".to_owned(), direction.into());
     whole.insert(
         "target".to_owned(),
         json!({ "mode": "all", "selector": of(b) }),
@@ -162,16 +168,14 @@ fn fault_templates(
     let (kind, key, specs) = match fault.action {
         Action::Heal | Action::Restart => return Ok(Vec::new()),
         Action::Cut | Action::Partition => {
-            let links = match &fault.link {
-                Some([a, b]) => place.topology.link_between(a, b).into_iter().collect(),
-                None => place.topology.links_around(&fault.sites),
-            };
+            let direction = if fault.one_way { "to" } else { "both" };
             let partition = |(sites, others): &(Vec<&String>, Vec<&String>)| {
                 let mut spec = Map::new();
                 spec.insert("action".to_owned(), "partition".into());
-                between(place, sites, others, spec)
+                between(place, sites, others, spec, direction)
             };
-            let specs = separated(place, &links).iter().map(partition).collect();
+            let cuts = fault.cuts(&place.topology);
+            let specs = separated(place, &cuts).iter().map(partition).collect();
             ("NetworkChaos", "networkChaos", specs)
         }
         Action::Kill | Action::PowerOff => {
@@ -216,17 +220,15 @@ fn fault_templates(
     Ok(all)
 }
 
-/// The brokers that cannot reach each other when links are cut: those whose path has one of them, as routers keep their routes. Sites that lose the
-/// same others are together.
-fn separated<'a>(place: &'a Place<'_>, links: &[usize]) -> Vec<(Vec<&'a String>, Vec<&'a String>)> {
+/// The brokers that cannot reach each other when links are cut, each pair once; of links that are cut one way, senders first. Sites that lose the same
+/// others are together.
+fn separated<'a>(place: &'a Place<'_>, cuts: &[Cut]) -> Vec<(Vec<&'a String>, Vec<&'a String>)> {
     let sites = &place.topology.sites;
-    let is_cut = |a: usize, b: usize| {
-        let path = place.topology.path(a, b).unwrap_or_default();
-        path.iter().any(|link| links.contains(link))
-    };
+    let is_one_way = cuts.iter().any(|cut| cut.only.is_some());
     let mut groups: Vec<(Vec<&String>, Vec<&String>)> = Vec::new();
     for a in 0..place.brokers() {
-        let lost = (a + 1..place.brokers()).filter(|&b| is_cut(a, b));
+        let others = if is_one_way { 0 } else { a + 1 }..place.brokers();
+        let lost = others.filter(|&b| place.topology.is_cut(a, b, cuts));
         let lost: Vec<&String> = lost.map(|b| &sites[b]).collect();
         if lost.is_empty() {
             continue;

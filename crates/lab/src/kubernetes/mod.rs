@@ -398,6 +398,12 @@ do = "heal"
         assert_eq!(separated(TEXT), [(json!(["s1"]), json!(["s2", "s3"]))]);
         let mesh = TEXT.replace("shape = \"line\"", "shape = \"full-mesh\"");
         assert_eq!(separated(&mesh), [(json!(["s1"]), json!(["s2"]))]);
+        // What s2 sends to s1, and what s3 sends over it.
+        let one_way = TEXT.replace(
+            "do = \"cut\"\nlink = [\"s1\", \"s2\"]",
+            "do = \"cut\"\nlink = [\"s2\", \"s1\"]\none_way = true",
+        );
+        assert_eq!(separated(&one_way), [(json!(["s2", "s3"]), json!(["s1"]))]);
         // s1 and s3 are on one side, but their path leads through the other one.
         let partition = TEXT.replace(
             "do = \"cut\"\nlink = [\"s1\", \"s2\"]",

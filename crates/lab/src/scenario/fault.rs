@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
 use crate::network::{LinkSettings, Network, known};
-use crate::topology::Topology;
+use crate::topology::{Cut, Topology};
 use crate::units::{NonNegative, Positive, Signed};
 
 /// Most entries that one recurring fault may be expected to have.
@@ -75,6 +75,9 @@ pub struct Fault {
     /// The link concerned: cut, heal, slow.
     #[serde(default)]
     pub link: Option<[String; 2]>,
+    /// Only what the first site of `link` sends to the second is lost, or what `sites` send to the others: cut, partition.
+    #[serde(default)]
+    pub one_way: bool,
     /// Sites on one side: partition. Of a recurring fault of brokers: the sites that are drawn from, all if there are none.
     #[serde(default)]
     pub sites: Vec<String>,
@@ -125,9 +128,10 @@ impl Action {
     /// The keys of a fault that it uses.
     const fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Cut | Self::Heal => &["link"],
+            Self::Cut => &["link", "one_way"],
+            Self::Heal => &["link"],
             Self::Slow => &["link", "to"],
-            Self::Partition => &["sites"],
+            Self::Partition => &["sites", "one_way"],
             Self::ClockJump => &["site", "by_s"],
             Self::Kill
             | Self::PowerOff
@@ -309,6 +313,7 @@ impl Fault {
                 action,
                 sites: Vec::new(),
                 to: None,
+                one_way: false,
                 by_s: is_clock.then(Signed::default),
                 ..plain.clone()
             })
@@ -324,6 +329,7 @@ impl Fault {
             ("sites", !self.sites.is_empty()),
             ("to", self.to.is_some()),
             ("by_s", self.by_s.is_some()),
+            ("one_way", self.one_way),
         ];
         let mut used = self.action.keys().to_vec();
         if self.is_drawn() {
@@ -415,6 +421,30 @@ impl Fault {
             .ok_or(format!("{at}link: there is no link {a} - {b}"))
     }
 
+    /// What it cuts: none if it cuts no link.
+    #[must_use]
+    pub fn cuts(&self, topology: &Topology) -> Vec<Cut> {
+        let (links, senders) = match (self.action, &self.link, &self.site) {
+            (Action::Cut, Some([a, b]), _) => {
+                let link = topology.link_between(a, b);
+                (link.into_iter().collect(), std::slice::from_ref(a))
+            }
+            (Action::PowerOff, _, Some(site)) => {
+                let site = std::slice::from_ref(site);
+                (topology.links_around(site), site)
+            }
+            (Action::Partition, ..) => (topology.links_around(&self.sites), &self.sites[..]),
+            _ => return Vec::new(),
+        };
+        let cut = |link: usize| {
+            let mut sender = senders.iter();
+            let sends = sender.find_map(|sender| topology.direction(link, sender));
+            let only = sends.filter(|_| self.one_way);
+            Cut { link, only }
+        };
+        links.into_iter().map(cut).collect()
+    }
+
     /// A fault of a broker, now.
     #[must_use]
     pub fn of_site(action: Action, site: &str) -> Self {
@@ -437,6 +467,7 @@ impl Fault {
             by_s: None,
             site: None,
             link: None,
+            one_way: false,
             sites: Vec::new(),
             to: None,
         }
@@ -469,10 +500,21 @@ impl Fault {
             Action::Restart => format!("restart the broker of {site}"),
             Action::Join => format!("start the broker of {site}, which joins"),
             Action::Drain => format!("drain the broker of {site}"),
-            Action::Cut => format!("cut {}", link(&self.link)),
+            Action::Cut => match (&self.link, self.one_way) {
+                (Some([a, b]), true) => format!("cut link {a} - {b}, from {a} to {b} only"),
+                (named, _) => format!("cut {}", link(named)),
+            },
             Action::Heal => format!("heal {}", link(&self.link)),
             Action::Slow => format!("slow {}", link(&self.link)),
-            Action::Partition => format!("partition {} from the others", self.sites.join(", ")),
+            Action::Partition => {
+                let sites = self.sites.join(", ");
+                let what = if self.one_way {
+                    ", what they send only"
+                } else {
+                    ""
+                };
+                format!("partition {sites} from the others{what}")
+            }
         }
     }
 }
@@ -480,6 +522,7 @@ impl Fault {
 #[cfg(test)]
 mod tests {
     use crate::scenario::{Fault, Scenario};
+    use crate::topology::Topology;
 
     fn parse(faults: &str) -> Result<Scenario, String> {
         let text = format!(
@@ -515,6 +558,32 @@ mod tests {
         ];
         let expected = expected.map(|(at_s, what)| ((1e6 * at_s) as u64, what.to_owned()));
         assert_eq!(times(&scenario.unwrap().time_line(1)), expected);
+    }
+
+    #[test]
+    fn a_link_may_be_cut_one_way_from_the_site_that_is_named_first() {
+        let cuts = |fault: &str| {
+            let scenario = parse(&format!("[[fault]]\n{fault}\n")).unwrap();
+            let names = scenario.network.names().unwrap();
+            let topology = Topology::new(&scenario.network, &names, 1).unwrap();
+            let cuts = scenario.faults[0].cuts(&topology);
+            let lost = |from: usize, to: usize| topology.is_cut(from, to, &cuts);
+            let pairs = (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
+            let lost: Vec<_> = pairs.filter(|&(from, to)| lost(from, to)).collect();
+            (lost, scenario.time_line(1)[0].describe())
+        };
+        let cut = "do = \"cut\"\nlink = [\"s2\", \"s1\"]";
+        assert_eq!(cuts(cut).0, [(0, 1), (1, 0)]);
+        let (lost, words) = cuts(&format!("{cut}\none_way = true"));
+        assert_eq!(lost, [(1, 0)]);
+        assert_eq!(words, "cut link s2 - s1, from s2 to s1 only");
+        let partition = "do = \"partition\"\nsites = [\"s1\", \"s3\"]\none_way = true";
+        let (lost, words) = cuts(partition);
+        assert_eq!(lost, [(0, 1), (0, 3), (2, 1), (2, 3)]);
+        assert_eq!(
+            words,
+            "partition s1, s3 from the others, what they send only"
+        );
     }
 
     #[test]
@@ -597,6 +666,10 @@ mod tests {
             (
                 "do = \"kill\"\nevery_s = 1\nfor_s = 1\nsites = [\"s9\"]",
                 "line 11, fault.0.sites: there is no site s9",
+            ),
+            (
+                "do = \"slow\"\nlink = [\"s1\", \"s2\"]\nto = { rtt_ms = 1 }\none_way = true",
+                "fault.0.one_way: slow does not use it, only link and to",
             ),
             (
                 "do = \"kill\"\nsite = \"s1\"\nsites = [\"s2\"]",

@@ -125,10 +125,7 @@ impl TimeLine {
                 let ahead = fault.by_s.map_or(0.0, Signed::value);
                 lab.set_clock(site, (1e3 * ahead).round() as i64);
             }
-            (Action::Cut, _) => match named {
-                Some(link) => lab.cut_links([link]),
-                None => lab.cut_links(all),
-            },
+            (Action::Cut | Action::Partition, _) => lab.cut_links(fault.cuts(&lab.topology)),
             (Action::Heal, _) => {
                 match named {
                     Some(link) => lab.heal_links([link]),
@@ -136,7 +133,6 @@ impl TimeLine {
                 }
                 self.healing = Some(now);
             }
-            (Action::Partition, _) => lab.cut_links(lab.topology.links_around(&fault.sites)),
             (Action::Slow, _) => {
                 if let (Some(link), Some(to)) = (named, &fault.to) {
                     let shape = changed(to, lab.shape(link));

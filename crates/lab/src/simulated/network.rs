@@ -1,6 +1,5 @@
 //! The sites of a scenario as a world: nodes, links, their traffic, and which of them are cut.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +13,7 @@ use crate::delay::Delay;
 use crate::results::{LinkTraffic, Phase};
 use crate::scenario::{Reach, Scenario, System};
 use crate::testbed::Carried;
-use crate::topology::{LinkShape, Topology};
+use crate::topology::{Cut, LinkShape, Topology};
 
 /// Longest time for nodes to discover each other, and for clients to connect, ms.
 pub(super) const PATIENCE_MS: u64 = 120_000;
@@ -39,7 +38,7 @@ pub(super) struct SimulatedLab {
     /// The current settings of each link.
     shapes: Vec<LinkShape>,
     laws: Laws,
-    cut: BTreeSet<usize>,
+    cuts: Vec<Cut>,
     before: Vec<Carried>,
     since: u64,
 }
@@ -124,7 +123,7 @@ impl SimulatedLab {
             topology,
             ways,
             laws,
-            cut: BTreeSet::new(),
+            cuts: Vec::new(),
             before: Vec::new(),
             since: 0,
         };
@@ -157,32 +156,39 @@ impl SimulatedLab {
     }
 
     /// Cuts links until they are healed: what is sent over them waits, as TCP would retransmit it.
-    pub fn cut_links(&mut self, links: impl IntoIterator<Item = usize>) {
-        self.cut.extend(links);
+    pub fn cut_links(&mut self, cuts: Vec<Cut>) {
+        self.cuts.extend(cuts);
         self.part_by_cuts();
     }
 
     /// Heals links; they have the scenario's settings again.
     pub fn heal_links(&mut self, links: impl IntoIterator<Item = usize>) {
         for link in links {
-            self.cut.remove(&link);
+            self.cuts.retain(|cut| cut.link != link);
             let shape = self.topology.links[link].shape;
             self.set_link(link, &shape);
         }
         self.part_by_cuts();
     }
 
-    /// Routes are static: two nodes are partitioned while a link between them is cut.
+    /// Routes are static: two nodes are partitioned while a link between them is cut, one way if only what one of them sends crosses a cut.
     fn part_by_cuts(&mut self) {
         let count = self.topology.sites.len();
         let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
         for (a, b) in pairs {
-            let path = self.topology.path(a, b).unwrap_or_default();
-            let is_cut = path.iter().any(|link| self.cut.contains(link));
-            match (is_cut, self.world.net.parting(a, b).is_some()) {
-                (true, false) => self.world.net.part(a, b, Parting::Held),
-                (false, true) => self.world.net.heal(a, b),
-                (true, true) | (false, false) => {}
+            let is_cut = |from, to| self.topology.is_cut(from, to, &self.cuts);
+            let wanted = match (is_cut(a, b), is_cut(b, a)) {
+                (true, true) => Some(Parting::Held),
+                (true, false) => Some(Parting::OneWay { from: a }),
+                (false, true) => Some(Parting::OneWay { from: b }),
+                (false, false) => None,
+            };
+            let now = self.world.net.parting(a, b);
+            if now.is_some() && now != wanted {
+                self.world.net.heal(a, b);
+            }
+            if let Some(wanted) = wanted.filter(|_| now != wanted) {
+                self.world.net.part(a, b, wanted);
             }
         }
     }

@@ -11,47 +11,80 @@
 ///
 /// So where a client connected last decides, not how often nodes have lost each other since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Epoch(u64);
+pub struct Epoch {
+    // In the order in which they are compared.
+    claim: u64,
+    /// Merges, and promotions after which there was no number left, since the claim: below 32.
+    merge: u8,
+    /// Promotions since: below 8.
+    promotion: u8,
+}
 
-/// Numbers from one merge to the next. A promotion that finds none left counts as a merge.
-const MERGE: u64 = 8;
-
-/// Numbers from one claim to the next. A merge that finds none left counts as a claim.
-const CLAIM: u64 = 32 * MERGE;
+/// Bits of a merge in an epoch that is stored or sent.
+const MERGE_BITS: u32 = 5;
+/// Bits of a promotion.
+const PROMOTION_BITS: u32 = 3;
+/// Unit of the clock of claims, ms.
+const CLAIM_MS: u64 = 128;
 
 impl Epoch {
     /// Below all others: of a session that was never claimed.
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self::of_claim(0);
 
-    /// As it is stored and sent: claims are multiples of 256, merges of 8, and a promotion adds one.
+    const fn of_claim(claim: u64) -> Self {
+        Self {
+            claim,
+            merge: 0,
+            promotion: 0,
+        }
+    }
+
+    /// As it is stored and sent: 56 bits of the claim, 5 of the merge, 3 of the promotion.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
+        Self {
+            claim: bits >> (MERGE_BITS + PROMOTION_BITS),
+            merge: (bits >> PROMOTION_BITS) as u8 & ((1 << MERGE_BITS) - 1),
+            promotion: bits as u8 & ((1 << PROMOTION_BITS) - 1),
+        }
     }
 
     /// See [`Self::from_bits`].
     #[must_use]
     pub const fn bits(self) -> u64 {
-        self.0
+        let (merge, promotion) = (self.merge as u64, self.promotion as u64);
+        self.claim << (MERGE_BITS + PROMOTION_BITS) | merge << PROMOTION_BITS | promotion
     }
 
     /// Of a claim that follows: its number is the time in units of 128 ms, so that of claims in two views the later one is higher, but above all
     /// before it.
     #[must_use]
     pub fn next_claim(self, unix_ms: u64) -> Self {
-        Self((self.claim() + 1).max(unix_ms * 2 / CLAIM) * CLAIM)
+        Self::of_claim((self.claim + 1).max(unix_ms / CLAIM_MS))
     }
 
-    /// Of a session that takes in a branch: above those of both, of which this is the higher one.
+    /// Of a session that takes in a branch: above those of both, of which this is the higher one. A merge that finds no number left counts as a claim.
     #[must_use]
     pub const fn next_merge(self) -> Self {
-        Self((self.0 / MERGE + 1) * MERGE)
+        let merge = self.merge + 1;
+        if merge == 1 << MERGE_BITS {
+            return Self::of_claim(self.claim + 1);
+        }
+        Self {
+            merge,
+            promotion: 0,
+            ..self
+        }
     }
 
-    /// Of a backup that is promoted.
+    /// Of a backup that is promoted. A promotion that finds no number left counts as a merge.
     #[must_use]
     pub const fn promoted(self) -> Self {
-        Self(self.0 + 1)
+        let promotion = self.promotion + 1;
+        if promotion == 1 << PROMOTION_BITS {
+            return self.next_merge();
+        }
+        Self { promotion, ..self }
     }
 
     /// Of a backup that was handed the session: that of a claim above what the session had, so that it ranks above the node that had the client. If the
@@ -59,8 +92,8 @@ impl Epoch {
     /// above what the session had.
     #[must_use]
     pub const fn handed_over(self) -> Self {
-        if self.0.is_multiple_of(MERGE) {
-            Self((self.claim() + 1) * CLAIM)
+        if self.promotion == 0 {
+            Self::of_claim(self.claim + 1)
         } else {
             self.next_merge().promoted()
         }
@@ -69,13 +102,13 @@ impl Epoch {
     /// Whether nothing has changed the primary since a client connected.
     #[must_use]
     pub const fn is_claim(self) -> bool {
-        self.0.is_multiple_of(CLAIM)
+        self.merge == 0 && self.promotion == 0
     }
 
     /// The number of the claim: the same until a client connects again.
     #[must_use]
     pub const fn claim(self) -> u64 {
-        self.0 / CLAIM
+        self.claim
     }
 
     /// Of two nodes that have a session the one with the higher precedence keeps it: the later claim; of one claim the one whose client is connected, as
@@ -92,7 +125,7 @@ impl Epoch {
     /// Whether at most promotions lie between the two: neither is of a session that has taken in, or taken over, the other one.
     #[must_use]
     pub const fn is_same_but_for_promotions(self, other: Self) -> bool {
-        self.0 / MERGE == other.0 / MERGE
+        self.claim == other.claim && self.merge == other.merge
     }
 }
 
@@ -141,6 +174,26 @@ mod tests {
             assert!(change.next_claim(200_000) > next);
             assert_eq!(Epoch::from_bits(change.bits()), change);
         }
+    }
+
+    #[test]
+    fn what_has_no_number_left_counts_as_more_and_still_rises() {
+        let mut epoch = Epoch::NONE.next_claim(100_000);
+        let claim = epoch.claim();
+        for number in 1..=40_u64 {
+            let next = epoch.promoted();
+            assert_eq!(next.bits(), epoch.bits() + 1);
+            assert!(next > epoch);
+            assert_eq!(next.bits() % 256 / 8, number / 8);
+            epoch = next;
+        }
+        for _ in 0..32 {
+            let next = epoch.next_merge();
+            assert!(next > epoch);
+            assert_eq!(Epoch::from_bits(next.bits()), next);
+            epoch = next;
+        }
+        assert_eq!(epoch.claim(), claim + 1);
     }
 
     #[test]

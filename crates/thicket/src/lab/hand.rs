@@ -15,6 +15,7 @@ use thicket_lab::hand::{Order, Reply, Side, namespace_of, order, serve};
 use thicket_lab::janitor;
 use thicket_lab::network::{DelayLaw, LinkSettings};
 use thicket_lab::scenario::{Action, Fault, Reach};
+use thicket_lab::screen;
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::{Topology, broker_address};
@@ -172,6 +173,16 @@ pub struct Link {
     pub network: Network,
 }
 
+/// Arguments of `thicket lab cut`.
+#[derive(Debug, Args)]
+pub struct Cut {
+    #[command(flatten)]
+    pub link: Link,
+    /// Only what the first end sends is lost
+    #[arg(long)]
+    one_way: bool,
+}
+
 /// Arguments of `thicket lab set`.
 #[derive(Debug, Args)]
 pub struct Set {
@@ -228,10 +239,11 @@ pub fn set(arguments: &Set) -> anyhow::Result<()> {
 }
 
 /// Cuts a link.
-pub fn cut(arguments: &Link) -> anyhow::Result<()> {
+pub fn cut(arguments: &Cut) -> anyhow::Result<()> {
     let mut fault = Fault::now(Action::Cut);
-    fault.link = Some([arguments.a.clone(), arguments.b.clone()]);
-    act(arguments.network, fault)
+    fault.link = Some([arguments.link.a.clone(), arguments.link.b.clone()]);
+    fault.one_way = arguments.one_way;
+    act(arguments.link.network, fault)
 }
 
 /// Heals a link, or all.
@@ -269,16 +281,13 @@ pub fn status(arguments: Network) -> anyhow::Result<()> {
         sites.row([name.clone(), processes.to_string()]);
     }
     let mut links = Table::new(["LINK", "RTT MS", "MBIT/S", "LOSS %", "BYTES", "BACK"]);
-    for (a, b, shape, carried) in &status.links {
+    for (a, b, ways, carried) in &status.links {
+        let [shape, _] = ways;
         links.row([
             format!("{a} - {b}"),
             shape.delay.round_trip(),
             shape.bandwidth_mbit.map_or("-".to_owned(), number),
-            if shape.loss_percent >= 100.0 {
-                "cut".to_owned()
-            } else {
-                shape.loss_percent.to_string()
-            },
+            screen::loss([a, b], ways),
             carried.bytes_ab.to_string(),
             carried.bytes_ba.to_string(),
         ]);

@@ -49,7 +49,7 @@ enum Command {
     /// Change a link of the running network: `lab set s1 s2 rtt=50ms loss=1% bandwidth=10mbit`
     Set(hand::Set),
     /// Cut a link of the running network: everything on it is lost
-    Cut(hand::Link),
+    Cut(hand::Cut),
     /// Restore a link, or all, to the state in the scenario
     Heal(hand::Heal),
     /// Kill, power off, pause, resume, restart, drain or join the broker of a site
@@ -106,7 +106,7 @@ impl Command {
         Some(match self {
             Self::Exec(arguments) => arguments.network,
             Self::Set(arguments) => arguments.link.network,
-            Self::Cut(arguments) => arguments.network,
+            Self::Cut(arguments) => arguments.link.network,
             Self::Heal(arguments) => arguments.network,
             Self::Broker(arguments) => arguments.network,
             Self::Status(arguments) => *arguments,

@@ -1,8 +1,9 @@
-//! What the nodes of a cluster derive from its secret: an authority that signs their certificates, and a key that signs their
-//! announcements.
+//! What the nodes of a cluster derive from its secret: an authority that signs their certificates, a name that opens a link, and a key that signs
+//! their announcements.
 //!
 //! ```text
 //! secret --Argon2id--> master --HKDF-SHA256--> seed of the authority's Ed25519 key
+//!                                         |--> name that opens a link
 //!                                         '--> key of HMAC-SHA256 for announcements
 //! ```
 //!
@@ -10,15 +11,17 @@
 //! for it, presents that on its links, and accepts only certificates of the authority. So both ends of a link prove that they have the secret. The
 //! session keys of a link are not derived from the secret: whoever learns it later cannot decrypt recorded traffic.
 //!
-//! TLS 1.3 presents the node's certificate to a connecting stranger before the stranger presents its own. The stranger can test guesses of the secret
-//! on the signature offline. So secrets must be random; for weak ones Argon2id makes each guess cost 19 MiB and some hundredths of a second. A node
-//! that connects sends nothing derived from the secret before the other end has authenticated.
+//! TLS 1.3 presents the certificate of the end that accepts before the other end presents its own, and on its signature guesses of the secret can be
+//! tested offline. So that end shows it only to those who name the link by what is derived from the secret, as a protocol of ALPN; to anybody else it
+//! sends an alert. A ClientHello is not encrypted: whoever listens to links or announcements has something to test guesses on, and a name to repeat.
+//! So secrets must be random; for weak ones Argon2id makes each guess cost 19 MiB and some hundredths of a second.
 //!
 //! Certificates are valid at any time: a node whose clock is wrong can still link, and trust is revoked by changing the secret.
 
 use std::sync::Arc;
 
 use argon2::{Algorithm, Argon2, Params, Version};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::Ed25519KeyPair;
@@ -29,7 +32,10 @@ use rcgen::{
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -39,6 +45,7 @@ use super::{AnyName, TlsError, library};
 /// Labels the derivation: another one gets another label.
 const SALT: &[u8] = b"thicket cluster secret 1";
 const AUTHORITY: &[u8] = b"authority of links";
+const NAME: &[u8] = b"name of links";
 const ANNOUNCEMENTS: &[u8] = b"announcements";
 /// The ALPN protocol of links: nothing else uses it.
 const PROTOCOL: &[u8] = b"thicket-link";
@@ -63,6 +70,8 @@ pub fn is_of_client(hello: &[u8]) -> bool {
 pub struct ClusterKey {
     issuer: Issuer<'static, KeyPair>,
     authority: CertificateDer<'static>,
+    /// Shown a certificate is only who offers this protocol.
+    name: [u8; 32],
     announcements: AnnouncementKey,
 }
 
@@ -94,6 +103,7 @@ impl ClusterKey {
         Ok(Self {
             issuer: Issuer::new(params, key),
             authority,
+            name: expand(&master, NAME)?,
             announcements: AnnouncementKey(announcements),
         })
     }
@@ -123,6 +133,24 @@ impl ClusterKey {
         let signed = params.signed_by(&key, &self.issuer).map_err(refused)?;
         let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Ok((signed.der().clone(), private))
+    }
+}
+
+/// Shows the certificate of this end to those who know the name of a link.
+#[derive(Debug)]
+struct ToNodes {
+    names: Vec<[u8; 32]>,
+    certified: Arc<CertifiedKey>,
+}
+
+impl ResolvesServerCert for ToNodes {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_known = |offered: &[u8]| {
+            let mut names = self.names.iter();
+            names.any(|name| verify_slices_are_equal(name, offered).is_ok())
+        };
+        let is_node = hello.alpn()?.any(is_known);
+        is_node.then(|| Arc::clone(&self.certified))
     }
 }
 
@@ -170,6 +198,7 @@ impl LinkKeys {
         }
         let (certificate, private) = first.issue()?;
         let provider = Arc::new(provider::default_provider());
+        let signer = provider::sign::any_supported_type(&private).map_err(library)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(
             Arc::new(roots.clone()),
             Arc::clone(&provider),
@@ -180,8 +209,10 @@ impl LinkKeys {
             .with_protocol_versions(&[&TLS13])
             .map_err(library)?
             .with_client_cert_verifier(verifier.map_err(refused)?)
-            .with_single_cert(vec![certificate.clone()], private.clone_key())
-            .map_err(library)?;
+            .with_cert_resolver(Arc::new(ToNodes {
+                names: keys.iter().map(|key| key.name).collect(),
+                certified: Arc::new(CertifiedKey::new(vec![certificate.clone()], signer)),
+            }));
         // Each link authenticates with the current keys: no session is resumed.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
@@ -198,7 +229,8 @@ impl LinkKeys {
             .with_client_auth_cert(vec![certificate.clone()], private)
             .map_err(library)?;
         client.resumption = Resumption::disabled();
-        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let names = keys.iter().map(|key| key.name.to_vec());
+        client.alpn_protocols = std::iter::once(PROTOCOL.to_vec()).chain(names).collect();
         let each = keys.iter().map(ClusterKey::roots);
         let each = each.collect::<Result<_, _>>()?;
         let (server, client) = (Arc::new(server), Arc::new(client));
@@ -293,6 +325,36 @@ mod tests {
                     assert_eq!(keys.key_of(shown), ours.own(), "{name}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_name_of_links_is_shown_no_certificate() {
+        let (ours, theirs) = (keys(&["ours"]), keys(&["theirs"]));
+        let offers = |protocols: Vec<Vec<u8>>| {
+            let mut client = ClientConfig::clone(&ours.client());
+            client.alpn_protocols = protocols;
+            let none = Vec::new();
+            LinkKeys::new(ours.server(), Arc::new(client), &[], none)
+        };
+        let named = ours.client().alpn_protocols.clone();
+        for (what, protocols, is_good) in [
+            ("a node", named.clone(), true),
+            ("the name alone", named[1..].to_vec(), false),
+            ("the protocol alone", named[..1].to_vec(), false),
+            ("no protocol", Vec::new(), false),
+            (
+                "another name",
+                theirs.client().alpn_protocols.clone(),
+                false,
+            ),
+        ] {
+            let mut pair = ends(&offers(protocols), &ours);
+            assert_eq!(run(&mut pair).is_ok(), is_good, "{what}");
+            let mut told = Vec::new();
+            pair[1].write_tls(&mut told).expect("to memory");
+            // At most an alert of two bytes, in records of five more.
+            assert!(told.len() < 64, "{what}: {} bytes", told.len());
         }
     }
 

@@ -141,7 +141,15 @@ impl Worker {
             return false;
         };
         let (source, number) = (backup.source, backup.number);
+        debug_assert!(
+            !backup.is_learning && !backup.lacks_messages(),
+            "only a backup that has all of a session takes it over"
+        );
         let history = backup.history.take().and_then(|it| History::decode(&it));
+        debug_assert!(
+            history.is_some(),
+            "its former primary says what had arrived there"
+        );
         if let Some(history) = &history {
             // What had arrived there and was not named in the stream is none of its messages.
             let marks = &history.marks;

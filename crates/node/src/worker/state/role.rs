@@ -267,6 +267,10 @@ mod tests {
                 handed(Some(to(1, drain))),
                 [one, "", given, given, "", "primary", ""],
             ),
+            (
+                handed(Some(to(1, branch))),
+                [one, "", given, given, "", "primary", ""],
+            ),
             (handed(None), [one, two, "", "", "", "primary", ""]),
             (backup(), ["", "", "", "", "", "", "primary"]),
         ] {

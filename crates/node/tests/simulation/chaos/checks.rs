@@ -16,7 +16,8 @@ pub type Verdict = Result<(), String>;
 /// Why something that a check would call broken is permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
-    /// Nodes were partitioned, or dead: a session had two branches, another member of a group was chosen, retained messages were compared.
+    /// Nodes were partitioned, or dead: a session had two branches, another member of a group was chosen, retained messages were compared, a will was
+    /// published by a node that did not see its client.
     Divergence,
     /// It came at QoS 0, which has no number by which others know it.
     Unnumbered,
@@ -34,6 +35,10 @@ impl Excuse {
                 "Not promised across a partition:\n\n- order;",
                 "- QoS 2 once, for a message that its publisher had under way when it went from one side to the other",
                 "- QoS 2 once, to a client that went from one side to the other, or to a session that moved while more than two nodes",
+                "- a QoS 2 publication that was sent to one side, not read there, and sent again to the other side under a packet identifier",
+                "- that a will goes out only if its client is gone, and only once",
+                "Twice if the node dies just as it publishes the will, and once more for each further node",
+                "if they were published on two sides of a partition: their nodes' clocks decide.",
                 "| at least once a group; QoS 2 may come twice where a member's node died |",
                 "- That a retained message comes once, and before what its publisher sent later, if nodes were partitioned or died meanwhile",
             ],
@@ -72,6 +77,13 @@ fn each_excuse_stands_in_the_guarantees() {
 /// How often each was needed.
 pub type Excuses = BTreeMap<Excuse, u64>;
 
+/// Counts it if it was needed.
+fn note(used: &mut Excuses, excuse: Excuse, is_needed: bool) {
+    if is_needed {
+        *used.entry(excuse).or_default() += 1;
+    }
+}
+
 /// In this time everybody has heard that a node died.
 const HEARD_MILLIS: u64 = 2_000;
 
@@ -80,10 +92,10 @@ const CONTENTION_MILLIS: u64 = 2_000;
 
 /// All that can be said of the ledger when everything is quiet.
 pub fn check(ledger: &Ledger, routing: RoutingMode, used: &mut Excuses) -> Verdict {
-    no_acknowledged_message_is_lost(ledger)?;
+    no_acknowledged_message_is_lost(ledger, used)?;
     nothing_comes_twice_that_must_not(ledger, routing, used)?;
     messages_come_in_order(ledger, routing, used)?;
-    each_shared_message_comes_to_a_member(ledger)?;
+    each_shared_message_comes_to_a_member(ledger, used)?;
     nothing_comes_that_nobody_asked_for(ledger)
 }
 
@@ -144,7 +156,7 @@ fn is_contended(ledger: &Ledger, publication: &Publication, came_at: u64) -> boo
 }
 
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
-fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
+fn no_acknowledged_message_is_lost(ledger: &Ledger, used: &mut Excuses) -> Verdict {
     for (client_id, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
         let mut records = ledger.records.iter();
         let is_persistent = records.any(|it| it.is_persistent && it.client_id == client_id);
@@ -172,12 +184,12 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
             let is_promised = is_persistent
                 || (life.forked_at < publication.submitted_at
                     && ledger.is_calm(publication.submitted_at, acknowledged_at));
-            if publication.qos > Qos::AtMostOnce
-                && is_promised
-                && wanted
-                && !got[number]
-                && !is_from_forked(ledger, publication)
-            {
+            if publication.qos == Qos::AtMostOnce || !is_promised || !wanted || got[number] {
+                continue;
+            }
+            let is_excused = is_from_forked(ledger, publication);
+            note(used, Excuse::Divergence, is_excused);
+            if !is_excused {
                 return Err(format!(
                     "no acknowledged message is lost: p{number} {publication:?} did not come to {client_id}, who holds {:?}",
                     life.held
@@ -284,7 +296,7 @@ fn nothing_comes_twice_that_must_not(
                 ));
             }
             if let Some(excuse) = excuses.iter().flatten().next() {
-                *used.entry(*excuse).or_default() += 1;
+                note(used, *excuse, true);
             }
         }
     }
@@ -370,7 +382,7 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode, used: &mut Excu
             let before = all.insert(key, arrival.publication);
             let is_late = before.is_some_and(|before| before > arrival.publication);
             if let Some(excuse) = may_come_in_any_order(ledger, routing, life, arrival) {
-                *used.entry(excuse).or_default() += u64::from(is_late);
+                note(used, excuse, is_late);
                 continue;
             }
             let before = unexcused.insert(key, arrival.publication);
@@ -386,7 +398,7 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode, used: &mut Excu
 }
 
 /// Members of the groups of the run never leave them: each message comes to at least one.
-fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
+fn each_shared_message_comes_to_a_member(ledger: &Ledger, used: &mut Excuses) -> Verdict {
     let mut groups: BTreeMap<String, Vec<(&Life, &Held)>> = BTreeMap::new();
     for (_, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
         for held in &life.held {
@@ -423,8 +435,12 @@ fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
             let calm = publication
                 .acknowledged_at
                 .is_some_and(|at| ledger.is_calm(publication.submitted_at, at));
-            let is_promised = calm && !is_from_forked(ledger, publication);
-            if wanted && is_promised && !got[number] {
+            if !wanted || !calm || got[number] {
+                continue;
+            }
+            let is_excused = is_from_forked(ledger, publication);
+            note(used, Excuse::Divergence, is_excused);
+            if !is_excused {
                 return Err(format!(
                     "each shared message comes to a member: p{number} {publication:?} came to nobody of {group}"
                 ));
@@ -476,7 +492,7 @@ pub fn one_connection_a_client_identifier(world: &World, clients: usize) -> Verd
 }
 
 /// A will comes for every connection that ended otherwise than by DISCONNECT, and for no other.
-pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
+pub fn wills_are_published_as_promised(ledger: &Ledger, used: &mut Excuses) -> Verdict {
     for (client, record) in ledger.records.iter().enumerate() {
         let came = ledger.wills.get(&client).copied().unwrap_or(0);
         // Whoever holds the will of a client whose node is out of sight takes the client for gone: too early (rule 17), once a partition,
@@ -486,7 +502,9 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
         let is_soon =
             |at: &&u64| (ledger.kills.iter()).any(|it| it < *at && it + HEARD_MILLIS >= **at);
         let again = ledger.kills.iter().filter(is_soon).count();
-        if came > record.dropped + record.uncertain + early + again {
+        let expected = record.dropped + record.uncertain;
+        note(used, Excuse::Divergence, came > expected);
+        if came > expected + early + again {
             return Err(format!(
                 "wills are published as promised: {came} of {}, who lost {} connections and perhaps {} more",
                 record.client_id, record.dropped, record.uncertain
@@ -508,7 +526,12 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
 
 /// All nodes have the same retained messages, and each is one that no later one was acknowledged after. Clocks of nodes differ by
 /// up to `skew` ms: the last writer is known only so far when nodes were partitioned.
-pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], skew: u64) -> Verdict {
+pub fn retained_messages_converge(
+    ledger: &Ledger,
+    retained: &[Vec<String>],
+    skew: u64,
+    used: &mut Excuses,
+) -> Verdict {
     for (node, at_node) in retained.iter().enumerate() {
         if *at_node != retained[0] {
             return Err(format!(
@@ -525,30 +548,32 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], ske
         let Some(acknowledged_at) = publication.acknowledged_at else {
             continue;
         };
-        if !publication.retain
-            || !ledger.is_calm(publication.submitted_at, acknowledged_at)
-            || is_from_forked(ledger, publication)
-        {
+        if !publication.retain || !ledger.is_calm(publication.submitted_at, acknowledged_at) {
             continue;
         }
         let of_topic = kept
             .iter()
             .find(|kept| ledger.publications[**kept].topic == publication.topic);
-        let is_overtaken = of_topic.is_some_and(|kept| {
-            // A message sent again after its connection broke counts from then.
-            let kept = &ledger.publications[*kept];
-            let is_later = kept
-                .acknowledged_at
-                .is_none_or(|at| at >= publication.submitted_at);
+        let kept = of_topic.map(|kept| &ledger.publications[*kept]);
+        // A message sent again after its connection broke counts from then.
+        let is_overtaken = kept.is_some_and(|kept| {
+            let acknowledged_at = kept.acknowledged_at;
+            acknowledged_at.is_none_or(|at| at >= publication.submitted_at)
+        });
+        let is_skewed = kept.is_some_and(|kept| {
             // A message that was written while nodes were partitioned has the time of its node's clock ("their nodes' clocks decide"); so has one
             // that was left behind at a node on its way, and sent again at another one.
             let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
             let is_disturbed = !ledger.is_calm(kept.submitted_at, at_the_latest);
-            let is_skewed = (is_disturbed || kept.is_sent_again)
-                && at_the_latest.saturating_add(skew) >= publication.submitted_at;
-            is_later || is_skewed
+            (is_disturbed || kept.is_sent_again)
+                && at_the_latest.saturating_add(skew) >= publication.submitted_at
         });
-        if !is_overtaken {
+        if is_overtaken {
+            continue;
+        }
+        let is_excused = is_skewed || is_from_forked(ledger, publication);
+        note(used, Excuse::Divergence, is_excused);
+        if !is_excused {
             return Err(format!(
                 "retained messages converge: p{number} {publication:?} was the last word, but {of_topic:?} is kept"
             ));

@@ -182,7 +182,7 @@ impl Run {
                         self.world.net.heal(one, other);
                     }
                 }
-                Cure::Start(node) => self.world.start(node),
+                Cure::Start(node) => self.start(node),
                 Cure::Memory(node) => self.set_short_of_memory(node, false),
                 Cure::EndDrain(node) => self.end_drain(node),
             }
@@ -263,7 +263,7 @@ impl Run {
             self.set_clock(node);
         }
         for node in killed {
-            self.world.start(node);
+            self.start(node);
         }
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Run {
         }
         self.pass(10)?;
         for node in 0..self.plan.nodes {
-            self.world.start(node);
+            self.start(node);
             let millis = self.random.below(300);
             self.pass(millis)?;
         }

@@ -191,6 +191,24 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_backups() {
 }
 
 #[test]
+fn nodes_of_two_versions_that_die_one_at_a_time_lose_nothing() {
+    play(
+        "nodes_of_two_versions_that_die_one_at_a_time_lose_nothing",
+        Plan::DYING_VERSIONS,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_move_between_nodes_of_two_versions_that_stand_still_lose_nothing() {
+    play(
+        "clients_that_move_between_nodes_of_two_versions_that_stand_still_lose_nothing",
+        Plan::PAUSED_ROAMING_VERSIONS,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothing() {
     play(
         "nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothing",
@@ -392,6 +410,33 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
             (RoutingMode::Topic, &[65, 181]),
             (RoutingMode::Flood, &[2091]),
         ],
+    );
+}
+
+#[test]
+fn clients_that_move_while_links_carry_one_direction_lose_nothing() {
+    play(
+        "clients_that_move_while_links_carry_one_direction_lose_nothing",
+        Plan::ONE_WAY_ROAMING,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_move_while_packets_vanish_lose_nothing() {
+    play(
+        "clients_that_move_while_packets_vanish_lose_nothing",
+        Plan::UNHEARD_ROAMING,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_move_while_nodes_are_suspended_with_their_clocks_lose_nothing() {
+    play(
+        "clients_that_move_while_nodes_are_suspended_with_their_clocks_lose_nothing",
+        Plan::FROZEN_ROAMING,
+        &[],
     );
 }
 

@@ -60,6 +60,8 @@ pub struct Plan {
     pub is_slow: bool,
     /// Clocks go at different speeds.
     pub drifts: bool,
+    /// Nodes are updated and set back: whenever one starts, it is drawn whether the newest wire version that it supports is the newest or the oldest.
+    pub mixes_versions: bool,
     /// Nodes send clients to where there is less to do, and what each has to do changes.
     pub redirects: bool,
     /// It is the rebalancer that has them sent, and each may be moved again after a moment.
@@ -112,7 +114,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 48] = [
+    pub const ALL: [(&'static str, Self); 53] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -120,6 +122,7 @@ impl Plan {
         ("DYING_IN_TWOS", Self::DYING_IN_TWOS),
         ("DYING_IN_THREES", Self::DYING_IN_THREES),
         ("DYING_MIXED", Self::DYING_MIXED),
+        ("DYING_VERSIONS", Self::DYING_VERSIONS),
         ("KILLED_AT_POINTS", Self::KILLED_AT_POINTS),
         ("DYING_AT_POINTS", Self::DYING_AT_POINTS),
         ("DYING_AT_POINTS_IN_TWOS", Self::DYING_AT_POINTS_IN_TWOS),
@@ -131,13 +134,17 @@ impl Plan {
         ("MAJORITY", Self::MAJORITY),
         ("PAUSED", Self::PAUSED),
         ("PAUSED_ROAMING", Self::PAUSED_ROAMING),
+        ("PAUSED_ROAMING_VERSIONS", Self::PAUSED_ROAMING_VERSIONS),
         ("PAUSED_PAIR", Self::PAUSED_PAIR),
         ("PAUSED_WITH_TWO_BACKUPS", Self::PAUSED_WITH_TWO_BACKUPS),
         ("PAUSED_MAJORITY", Self::PAUSED_MAJORITY),
         ("PAUSED_MAJORITY_ROAMING", Self::PAUSED_MAJORITY_ROAMING),
         ("ONE_WAY", Self::ONE_WAY),
+        ("ONE_WAY_ROAMING", Self::ONE_WAY_ROAMING),
         ("UNHEARD", Self::UNHEARD),
+        ("UNHEARD_ROAMING", Self::UNHEARD_ROAMING),
         ("FROZEN", Self::FROZEN),
+        ("FROZEN_ROAMING", Self::FROZEN_ROAMING),
         ("STALLED", Self::STALLED),
         ("SLOW", Self::SLOW),
         ("SHORT_OF_MEMORY", Self::SHORT_OF_MEMORY),
@@ -194,6 +201,7 @@ impl Plan {
         stores: false,
         is_slow: false,
         drifts: false,
+        mixes_versions: false,
         redirects: false,
         rebalances: false,
         places: false,
@@ -230,6 +238,11 @@ impl Plan {
     pub const DYING_IN_THREES: Self = Self {
         nodes: 5,
         backups: 3,
+        ..Self::DYING
+    };
+    /// Nodes of two wire versions; one dies and may come back with the other version.
+    pub const DYING_VERSIONS: Self = Self {
+        mixes_versions: true,
         ..Self::DYING
     };
     /// A node dies, and the others do not agree on how many backups a session is to have.
@@ -313,6 +326,11 @@ impl Plan {
         roams: true,
         ..Self::PAUSED
     };
+    /// The same with nodes of two wire versions.
+    pub const PAUSED_ROAMING_VERSIONS: Self = Self {
+        mixes_versions: true,
+        ..Self::PAUSED_ROAMING
+    };
     /// The same with two nodes.
     pub const PAUSED_PAIR: Self = Self {
         nodes: 2,
@@ -340,17 +358,32 @@ impl Plan {
         faults: &[Fault::OneWay],
         ..Self::PAUSED
     };
+    /// The same with clients that do not wait.
+    pub const ONE_WAY_ROAMING: Self = Self {
+        roams: true,
+        ..Self::ONE_WAY
+    };
     /// Packets vanish, connections are half-open, machines lose their power unheard.
     pub const UNHEARD: Self = Self {
         faults: &[Fault::BlackHole, Fault::HalfOpen, Fault::PowerLoss],
         stores: true,
         ..Self::ONE_WAY
     };
+    /// The same with clients that do not wait.
+    pub const UNHEARD_ROAMING: Self = Self {
+        roams: true,
+        ..Self::UNHEARD
+    };
     /// Nodes are suspended with their clocks, and clocks go at different speeds.
     pub const FROZEN: Self = Self {
         faults: &[Fault::Freeze],
         drifts: true,
         ..Self::ONE_WAY
+    };
+    /// The same with clients that do not wait.
+    pub const FROZEN_ROAMING: Self = Self {
+        roams: true,
+        ..Self::FROZEN
     };
     /// Disks take long, or fail.
     pub const STALLED: Self = Self {

@@ -96,7 +96,7 @@ impl Run {
         self.points.down = other;
         let due: Vec<(u64, usize)> = due;
         for (_, node) in due {
-            self.world.start(node);
+            self.start(node);
         }
     }
 }

@@ -94,7 +94,7 @@ impl Run {
 
     pub fn check_rest(&mut self) -> super::checks::Verdict {
         super::checks::one_connection_a_client_identifier(&self.world, self.plan.clients + 1)?;
-        super::checks::wills_are_published_as_promised(&self.ledger)?;
+        super::checks::wills_are_published_as_promised(&self.ledger, &mut self.excuses)?;
         let retained: Vec<Vec<String>> = (0..self.plan.nodes)
             .map(|node| self.retained_at(node))
             .collect();
@@ -108,7 +108,8 @@ impl Run {
         } else {
             self.plan.skew * others + drifted
         };
-        super::checks::retained_messages_converge(&self.ledger, &retained, skew)
+        let used = &mut self.excuses;
+        super::checks::retained_messages_converge(&self.ledger, &retained, skew, used)
     }
 
     /// What a node has retained, in words.

@@ -7,7 +7,7 @@ use thicket_node::{
     ClientAddress, ClientTransport, ListenerLikeness, OnFull, Partition, RebalanceConfig,
     RebalanceMode, RedirectionConfig,
 };
-use thicket_overlay::routing::RoutingMode;
+use thicket_overlay::{WireVersion, routing::RoutingMode};
 use thicket_placement::Policy;
 use thicket_session::client::{ClientConfig, WillConfig};
 
@@ -129,7 +129,6 @@ impl Run {
                 rebalance(&mut spec.redirection);
             }
             world.add_node(spec);
-            world.start(index);
         }
         let mut run = Self {
             world,
@@ -158,6 +157,9 @@ impl Run {
             points: super::points::Points::new(seed),
             tokens: super::tokens::Tokens::new(plan),
         };
+        for index in 0..plan.nodes {
+            run.start(index);
+        }
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
         }
@@ -174,6 +176,19 @@ impl Run {
         // A will that is being published is lost if the two nodes that hold it die in that moment.
         run.ledger.hears_stored_wills = (plan.kills && !plan.at_points) || plan.blacks_out;
         run
+    }
+
+    /// Starts a node.
+    pub fn start(&mut self, node: usize) {
+        if self.plan.mixes_versions {
+            let is_newest = self.clocks.chance(1, 2);
+            self.world.nodes[node].spec.wire = if is_newest {
+                WireVersion::NEWEST
+            } else {
+                WireVersion::OLDEST
+            };
+        }
+        self.world.start(node);
     }
 
     fn add_client(&mut self, index: usize, random: &mut Random) {
