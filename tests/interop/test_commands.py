@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import queue
 import signal
 import socket
@@ -11,7 +12,7 @@ import unittest
 
 import mosquitto_clients
 from certificates import Authority
-from nodes import BINARY, PATIENCE_S, Node, OneNode, ThreeNodes, free_port
+from nodes import BINARY, PATIENCE_S, Node, OneNode, ThreeNodes, free_port, wait_until
 from wire import RawCases, RawClient
 
 
@@ -209,6 +210,20 @@ class Up(unittest.TestCase):
             process.terminate()
             process.wait(PATIENCE_S)
             process.stdout.close()
+
+
+class Measurements(unittest.TestCase):
+    def test_a_signal_ends_a_measurement_with_the_nodes_that_it_started(self):
+        for arguments in (("placement", "--nodes", "2", "--seconds", "60"), ("crash", "--spawn", "2", "--random", "60")):
+            with self.subTest(arguments[0]):
+                process = subprocess.Popen([BINARY, "bench", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                self.addCleanup(process.kill)
+                children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+                wait_until(lambda of=children: len(of.read_text().split()) >= 2, "two nodes to be started")
+                nodes = [pathlib.Path("/proc", pid) for pid in children.read_text().split()]
+                process.terminate()
+                self.assertEqual(process.wait(PATIENCE_S), 128 + signal.SIGTERM)
+                wait_until(lambda of=nodes: not any(node.exists() for node in of), "the nodes to be gone")
 
 
 def consecutive_free_ports(count):

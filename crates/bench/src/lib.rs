@@ -64,6 +64,7 @@ mod error;
 mod layer;
 mod metrics;
 mod socket;
+mod started;
 mod stop;
 mod wire;
 
@@ -71,4 +72,5 @@ pub use cluster::Confine;
 pub use error::BenchError;
 pub use layer::Layering;
 pub use outcome::Outcome;
+pub use started::end_all;
 pub use stop::Stop;

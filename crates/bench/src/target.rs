@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::BenchError;
 use crate::generator::Node;
 use crate::probe::round_trip;
+use crate::started;
 
 /// Longest wait for the first round trip.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -191,7 +192,7 @@ impl Target {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        command.spawn()
+        started::spawn(&mut command, folder)
     }
 }
 

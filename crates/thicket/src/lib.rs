@@ -13,6 +13,7 @@ mod files;
 mod flags;
 mod generate;
 mod health;
+mod interruption;
 mod lab;
 mod migrate;
 mod passwd;

@@ -14,6 +14,7 @@ use super::faults::{Faults, Library};
 use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
+use crate::started;
 use crate::stop::Stop;
 
 /// Time between two checks of a condition.
@@ -158,13 +159,12 @@ impl CrashNode {
                 if let Some(faults) = faults {
                     command.envs(faults.environment());
                 }
-                let spawned = command
+                command
                     .args(arguments)
                     .stdin(Stdio::null())
                     .stdout(log.try_clone()?)
-                    .stderr(log)
-                    .spawn()?;
-                *child = Some(spawned);
+                    .stderr(log);
+                *child = Some(started::spawn(&mut command, folder)?);
                 Ok(())
             }
             Control::Commands { start, .. } => {

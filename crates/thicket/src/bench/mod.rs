@@ -20,6 +20,8 @@ mod tls;
 
 use clap::{Args, Subcommand};
 
+use crate::interruption;
+
 /// Arguments of `thicket bench`.
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -61,8 +63,9 @@ enum Command {
     Relay(relay::Relay),
 }
 
-/// Runs a measurement.
+/// Runs a measurement. Brokers that it starts end with it, also by a signal.
 pub fn run(bench: Bench) -> anyhow::Result<()> {
+    interruption::end_after(thicket_bench::end_all)?;
     match bench.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Mst(arguments) => mst::run(&arguments),

@@ -23,8 +23,9 @@ use thicket_lab::units::{NonNegative, Percent, Positive};
 use thicket_lab::unprivileged;
 
 use super::backend::BackendChoice;
-use super::{interruption, load, show};
+use super::{load, show};
 use crate::files;
+use crate::interruption;
 
 /// Arguments of `thicket lab up`.
 #[derive(Debug, Args)]

@@ -4,7 +4,6 @@ mod backend;
 mod child;
 mod export;
 mod hand;
-mod interruption;
 mod plan;
 mod read_line;
 mod run;

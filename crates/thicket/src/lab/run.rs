@@ -21,8 +21,9 @@ use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
 use super::read_line::read_line;
-use super::{interruption, read, show};
+use super::{read, show};
 use crate::files;
+use crate::interruption;
 
 /// The commit that was built, if `build.rs` or the environment of the build named it.
 const COMMIT: Option<&str> = option_env!("BUILT_FROM_COMMIT");

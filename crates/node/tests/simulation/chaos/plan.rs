@@ -113,6 +113,12 @@ impl Plan {
         self.splits || self.majority || self.pauses || !self.faults.is_empty()
     }
 
+    /// Clients move to nodes that do not reach the primary of their session, nor a backup: they begin another session there.
+    pub fn is_partitioned_while_clients_move(&self) -> bool {
+        let mut faults = self.faults.iter();
+        self.roams && faults.any(|fault| matches!(fault, Fault::OneWay | Fault::BlackHole))
+    }
+
     /// All of them, by name.
     pub const ALL: [(&'static str, Self); 53] = [
         ("ALONE", Self::ALONE),

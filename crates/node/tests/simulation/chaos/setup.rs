@@ -134,7 +134,7 @@ impl Run {
             world,
             excuses: super::checks::Excuses::new(),
             ledger: Ledger {
-                is_split: plan.is_disturbed(),
+                is_split: plan.is_disturbed() && !plan.is_partitioned_while_clients_move(),
                 has_partitions: plan.parts || plan.pauses || !plan.faults.is_empty(),
                 is_cramped: plan.is_cramped,
                 others: plan.nodes - 1,

@@ -1,25 +1,42 @@
-//! Signals that end a lab, after it has kept what it measured.
+//! Signals that end a measurement: Ctrl-C, SIGTERM, and SIGHUP, which comes when the terminal is closed.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// The mask of ignored signals in `/proc/self/status`, hexadecimal.
 const IGNORED: &str = "SigIgn:";
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set. SIGHUP comes when the terminal is closed; under `nohup` it stays ignored.
-pub fn watch() -> std::io::Result<Arc<AtomicBool>> {
+/// A flag that they set.
+pub fn watch() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = ignored(&status);
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
-            continue;
-        }
+    for signal in signals() {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     Ok(interrupted)
+}
+
+/// They end the program at once, after `last`.
+pub fn end_after(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new(signals())?;
+    std::thread::spawn(move || {
+        let signal = signals.forever().next().unwrap_or_default();
+        last();
+        // As a shell reports the end by a signal.
+        std::process::exit(128 + signal)
+    });
+    Ok(())
+}
+
+/// Under `nohup` SIGHUP stays ignored.
+fn signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let is_ignored = ignored(&status) & (1 << (SIGHUP - 1)) != 0;
+    let hangup = (!is_ignored).then_some(SIGHUP);
+    [SIGINT, SIGTERM].into_iter().chain(hangup).collect()
 }
 
 /// The signals that the process ignores, bit 0 for signal 1.
