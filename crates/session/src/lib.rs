@@ -20,9 +20,9 @@
 //! subscriptions.entry(&TopicFilter::new("site/+/temp")?).push("alice");
 //! subscriptions.entry(&TopicFilter::new("site/1/temp")?).push("bob");
 //!
-//! let mut takers = Vec::new();
-//! subscriptions.for_each_match("site/1/temp", |clients| takers.extend_from_slice(clients));
-//! assert_eq!(takers, ["bob", "alice"]);
+//! let mut recipients = Vec::new();
+//! subscriptions.for_each_match("site/1/temp", |clients| recipients.extend_from_slice(clients));
+//! assert_eq!(recipients, ["bob", "alice"]);
 //! # Ok::<(), thicket_session::topic::TopicFilterError>(())
 //! ```
 

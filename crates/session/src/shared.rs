@@ -332,15 +332,15 @@ mod tests {
                 (0..messages).for_each(|_| { group.choose(); });
             }
             let total = group.total_weight();
-            let takers: Vec<u8> = group.iter().filter(|(_, weight)| match total.connected {
+            let recipients: Vec<u8> = group.iter().filter(|(_, weight)| match total.connected {
                 0 => weight.offline > 0,
                 _ => weight.connected > 0,
             }).map(|(id, _)| *id).collect();
-            let mut missing = takers.clone();
+            let mut missing = recipients.clone();
             // Credit is at most one round behind, so two rounds and a bit reach everybody.
             for _ in 0..3 * (total.connected.max(total.offline)) {
                 let chosen = *group.choose().unwrap();
-                prop_assert!(takers.contains(&chosen));
+                prop_assert!(recipients.contains(&chosen));
                 missing.retain(|id| *id != chosen);
             }
             prop_assert!(missing.is_empty(), "{:?} of {:?}", missing, group);
