@@ -50,7 +50,7 @@ pub(crate) enum ToHub {
     },
     /// The answer to `Fetch`.
     Fetched { request: u64, answer: Fetched },
-    /// The interests of what was imported are settled; or the queue has been taken in.
+    /// The interests of what was imported are settled; or the queue has been merged.
     Imported { request: u64 },
     /// A session that `from` handed over to this node met another one here, which stays.
     HandoverRefused { client_id: Arc<str>, from: NodeId },

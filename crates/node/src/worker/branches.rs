@@ -1,12 +1,12 @@
-//! What another node merges of a session that both had (see `merge`), and the snapshot of a session.
+//! Sends this node's branch of a session to the node that merges it (see `merge`); snapshots of sessions.
 //!
 //! | step | the node that is asked | the node that asks |
 //! | --- | --- | --- |
 //! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue is sent | |
-//! | import | | subscriptions are taken in |
+//! | import | | subscriptions are merged |
 //! | settled | | every node sends their messages here too |
 //! | drain | the queue is sent | |
-//! | queue | | messages that did not arrive here are taken in |
+//! | queue | | messages that did not arrive here are merged |
 //! | store | | all of it is stored, and at the backups |
 //! | evict | the session ends without a will | |
 
@@ -37,9 +37,9 @@ use crate::{
     queue,
 };
 
-/// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
-/// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
-/// node is started again, the other one may not have it.
+/// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it stays
+/// here with all that arrives: both nodes receive new messages, so after a loss of power at least one of them has each. On disk it stays as it was:
+/// if this node is started again, the other one may not have it.
 pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) {
     let key = cx.sessions.find(client_id);
     let session = key.and_then(|key| cx.sessions.get(key));

@@ -1,17 +1,18 @@
 //! Two nodes served a session, in a partition: their branches are merged (rule 15 between nodes).
 //!
-//! The branch that stays asks for the other one (`branches`), and takes in what is new in it:
+//! The branch that stays, the *merging branch*, asks for the *merged branch* (`branches`), and takes over what is new in it:
 //!
-//! | of the other one | is taken in | but for |
+//! | of the merged branch | is merged | except |
 //! | --- | --- | --- |
 //! | subscriptions, ended ones too | what its client asked for since the partition began | filters asked for here since then, if its client was here last |
 //! | messages | those that did not arrive here | those held here too when the partition began: what either branch has finished since is finished |
 //! | in flight | under its packet identifier, see `Outbound::branch` | |
 //! | QoS 2 of its client | identifiers in use, generations | |
 //!
-//! The other one ends when this one has taken it in, as its claim states: if the two are partitioned before, it continues by itself.
+//! The merged branch ends when the merging branch has stored all of it and the claim of the merge ends. If the two nodes are partitioned before that,
+//! both branches continue.
 //!
-//! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message arrived here is decided by its
+//! A session that was begun with Clean Start after the other one was last claimed merges nothing. Whether a message arrived here is decided by its
 //! number: since a node is up (again), its streams arrive here completely.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -482,10 +483,10 @@ impl Session {
     }
 }
 
-/// Which messages arrived by themselves: of those of the other branch, here.
+/// Which messages each branch received itself, not by the merge. `all`, `since`: messages of the other branch that arrived here.
 struct Come {
     all: BTreeSet<MessageId>,
-    /// Since the other one's filters were taken in.
+    /// Since the other one's filters were merged.
     since: BTreeSet<MessageId>,
     /// What came to the other branch: it has that, or has finished it.
     there: Marks,

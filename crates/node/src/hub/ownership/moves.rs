@@ -128,7 +128,7 @@ impl Ownership {
         cx.send(source, &fetch);
     }
 
-    /// Has the worker `home` take in the branch that the worker `other` has.
+    /// Has the worker `home` merge the branch that the worker `other` has.
     pub(super) fn merge_between_workers(
         &mut self,
         cx: &mut Context,
@@ -242,7 +242,7 @@ impl Ownership {
         }
     }
 
-    /// All nodes send the messages of the branch here too; later, its queue has been taken in.
+    /// All nodes send the messages of the branch here too; later, its queue has been merged.
     pub(in crate::hub) fn handle_imported(&mut self, cx: &mut Context, now: Now, request: u64) {
         let Some(Arriving {
             source,
@@ -582,7 +582,7 @@ impl Ownership {
             .find(|(_, it)| is_its(it))
             .map(|(request, _)| *request);
         if from == cx.own() {
-            // The worker that was to take in the other one's branch has reported the end of its session before.
+            // The worker that was to merge the other one's branch has reported the end of its session before.
             return;
         }
         match request.and_then(|request| self.give_up_move(cx, request)) {

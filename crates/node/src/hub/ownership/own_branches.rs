@@ -1,12 +1,12 @@
 //! Sessions that two workers of this node have: both have promoted a backup, of different primaries.
 //!
-//! The directory has one of them, that with the higher epoch. It takes in what the other one has, as it would take in a branch of another node
-//! (`moves`); meanwhile no client claims the session, and requests of other nodes wait (`relocations`). Then the other one ends.
+//! The directory has one of them, that with the higher epoch. It merges what the other one has, as it would merge a branch of another node (`moves`);
+//! meanwhile no client claims the session, and requests of other nodes wait (`relocations`). Then the other one ends.
 //!
 //! | event | then |
 //! | --- | --- |
 //! | a second worker reports the session | merged at once, or when claims, moves and relocations of it have ended |
-//! | all of the branch is taken in | the branch ends |
+//! | all of the branch is merged | the branch ends |
 //! | the session ends, or leaves for another node, before that | the branch is the session |
 //! | the branch ends before that | nothing |
 

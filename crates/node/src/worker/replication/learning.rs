@@ -260,7 +260,7 @@ impl Primaries {
         report_merged(cx, key);
     }
 
-    /// A branch was taken into a session. Its backups so far are kept until they have been sent all of it.
+    /// A branch was merged into a session. Its backups so far are kept until they have been sent all of it.
     pub(in super::super) fn store_merged(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
         let own = cx.config.node;
         let stored = cx.sessions.get(key).map(|session| session.stored);
@@ -362,7 +362,7 @@ impl Primaries {
     }
 }
 
-/// A merge is reported as soon as the backups have what the session took in.
+/// A merge is reported as soon as the backups have what was merged into the session.
 fn report_merged(cx: &mut Context, key: SessionKey) {
     let Some(session) = cx.sessions.get_mut(key) else {
         return;

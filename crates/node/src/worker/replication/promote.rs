@@ -239,8 +239,8 @@ impl Worker {
         true
     }
 
-    /// A session is in service here already, `here`. If it is a branch, promoted from the backup of another primary, it takes in what is only in this
-    /// backup: its primary is down, and nobody else may have that.
+    /// A session is in service here already, `here`. If it is a branch, promoted from the backup of another primary, it merges what is only in this
+    /// backup: its primary is down, and no other node may have that.
     fn give_up_backup(
         &mut self,
         now: Now,

@@ -1,7 +1,8 @@
 //! What a session keeps about its branches: sessions of the same client on other nodes, which were one with it until a partition.
 //!
-//! When a branch is merged (`merge`), what both held once and one lacks now is finished. A branch carries what it held when it was split off its
-//! primary. The other one held that too if it has taken in what that primary had (its [`Ancestors`]), or lists it itself.
+//! When a branch is merged (`merge`), a message that both branches once held and that one of them no longer holds is finished. A branch carries what
+//! it held when it was split off its primary. The other one held that too if it has merged what that primary had (its [`Ancestors`]), or lists it
+//! itself.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -37,15 +38,15 @@ pub(in crate::worker) struct Divergence {
     pub touched: BTreeSet<SubscriptionFilter>,
     /// A client has connected since.
     pub is_served: bool,
-    /// What came here with the session, or was taken in from other branches: until those have ended they may be merged once more.
+    /// What came here with the session, or was merged from other branches: until those have ended they may be merged once more.
     pub merged: BTreeSet<Name>,
 }
 
 /// A worker of a node.
 pub(in crate::worker) type Place = (NodeId, u8);
 
-/// What a session has taken in completely: the session moved here from there, or a rival branch was merged. What was split off one of these before
-/// holds nothing from before the split that is new here.
+/// What a session contains completely: the session moved here from there, or a rival branch was merged. What was split off one of these before holds
+/// nothing from before the split that is new here.
 #[derive(Debug, Default, Clone)]
 pub(in crate::worker) struct Ancestors(Vec<Ancestor>);
 
@@ -334,7 +335,7 @@ mod tests {
         ours.stored.number = 5;
         ours.ancestors.note(ancestor(2, 3));
         let of = |node, number| rival(Some(ancestor(node, number)), &[]);
-        // Of this one, of what it has taken in, and of the same nodes at another time.
+        // Of this one, of what it has merged, and of the same nodes at another time.
         let cases = [(1, 5, true), (1, 6, false), (2, 3, true), (2, 4, false)];
         for (node, number, expected) in cases {
             let is_split_off = ours.is_rival_split_off(own, &of(node, number));

@@ -114,7 +114,7 @@ pub(in crate::worker) struct Session {
     pub merging: Option<Box<Merging>>,
     /// It ends when its turn comes.
     pub is_over: bool,
-    /// The hub's number of a merge that is reported when the backups have what was taken in.
+    /// The hub's number of a merge that is reported when the backups have what was merged.
     pub merge_to_report: Option<u64>,
     /// The sequence of its next message when the node started with what was stored; 0: another node has had all of it since.
     pub interrupted_at: u64,
