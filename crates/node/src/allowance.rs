@@ -5,7 +5,8 @@ use thicket_session::time::Instant;
 /// What may be saved up, in milliseconds of the rate.
 const SAVED_MS: i64 = 2000;
 
-/// What may be used at a rate, less what was used: anything is allowed while some is left, however much of it, and what is used too much is paid back.
+/// A token bucket: any amount may be spent while tokens are left. An amount that exceeds them leaves a negative balance, which must be refilled
+/// first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Balance {
     /// In thousandths; `None`: nothing was used yet.

@@ -249,7 +249,7 @@ pub(crate) struct Movable {
     pub messages_per_s: u64,
 }
 
-/// What a connected client does.
+/// The message rate, topics and filters of a connected client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientHabits {
     /// Of its session.

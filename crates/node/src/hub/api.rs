@@ -87,7 +87,7 @@ impl Hub {
         traffic
     }
 
-    /// The view, the trees, and what the links carried, for people.
+    /// The view, the trees, and what the links carried, for display.
     #[must_use]
     pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
         (self.cx.overlay.overview(), self.cx.overlay.counters())

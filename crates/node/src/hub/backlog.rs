@@ -1,5 +1,5 @@
-//! Messages of workers that wait for the next round: the hub passes on so many records in a round, and other nodes would consider this node down after a
-//! long one. What waits is bounded: a worker that has handed over much takes no more from its clients (`handed`).
+//! Messages of workers that wait for the next round: the hub forwards a bounded number of records in a round, because other nodes would declare this
+//! node down after a long one. What waits is bounded: a worker that has handed over much takes no more from its clients (`handed`).
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! What every part of the hub works with: who this node is, who else is up, which sessions are here, and what leaves.
 //!
 //! Each part of the hub has state that only it writes, and is given the context with each call. It sends [messages to
-//! workers](Context::send_to_worker), [messages to other nodes](Context::send), and [events to people](Context::event).
+//! workers](Context::send_to_worker), [messages to other nodes](Context::send), and [log events](Context::event).
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -413,7 +413,7 @@ impl Hub {
         self.cx.overlay.set_summary(clients, subscriptions);
     }
 
-    /// Says goodbye to the other nodes.
+    /// Announces the shutdown to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
         self.at_rest = None;
         while !self.backlog.is_empty() {

@@ -1,5 +1,5 @@
-//! Messages of another node that are over the limit here (rule 18): the node that accepted them from their publishers is informed first, and once it
-//! has noted that they are acknowledged like all others, so that nobody sends them again.
+//! Messages of another node that are over the limit here (rule 18): the node that accepted them from their publishers is informed first. When it has
+//! noted the refusal, the messages are acknowledged like all others, so that no node sends them again.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which messages have reached a session at this worker: those that arrived for others here before the session did are none of them.
+//! Which messages have reached a session. Messages that arrived at this worker for other sessions, before this one did, do not count.
 
 use std::{collections::BTreeMap, rc::Rc};
 

@@ -133,8 +133,8 @@ fn has_room(cx: &Context, key: SessionKey, cost: u64) -> bool {
     window.is_some_and(|attached| session.outbound.can_begin(attached.window))
 }
 
-/// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
-/// connected one if `index`'s is. `None`: all are over the limit.
+/// The member of a shared subscription that gets a message: member `index`, or if it is over its limit, the next member that is not. Members that are
+/// connected, or not, like member `index` come first. `None`: all are over the limit.
 pub(super) fn member_with_capacity(
     cx: &Context,
     group: &GroupRoute,

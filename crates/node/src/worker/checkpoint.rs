@@ -1,4 +1,4 @@
-//! Writes what is still needed again, so that old segments of the log can go.
+//! Rewrites what is still needed, so that old segments of the log can be deleted.
 //!
 //! A checkpoint goes over all sessions, a bounded amount a round, and writes what they hold behind what is written meanwhile. Entries are named by
 //! session and sequence, so the order among sessions does not matter and what is written twice is harmless. When it is complete, no segment before
@@ -19,8 +19,8 @@ use crate::Now;
 /// Bytes written for a checkpoint in one round.
 const BYTES_PER_ROUND: usize = 1024 * 1024;
 
-/// On a disk that is short of space the log is checked after so many reports of its state, which come every ten milliseconds or more often: whether
-/// a queue has been emptied shows only by a look at every session.
+/// On a disk that is short of space, the log is checked once per this many status reports, which come at least every ten milliseconds. A check is
+/// expensive: only a walk over all sessions shows whether a queue has been emptied.
 const SHORT_LOOKS: u32 = 100;
 
 /// What a session accepted of one publisher.
@@ -46,7 +46,7 @@ pub(super) struct Checkpoints {
     next_name: u64,
     /// The log is checked again when it has this many bytes,
     look_at: u64,
-    /// or, on a disk that is short of space, after so many reports of its state.
+    /// or, on a disk that is short of space, after this many status reports.
     look_in: u32,
     /// The segment the last one ended in.
     ended_in: u64,

@@ -1,7 +1,7 @@
 //! What every part of a worker works with: who this worker is, its connections and sessions, what is stored, and what leaves.
 //!
 //! Each part of the worker has state that only it writes, and is given the context with each call. It sends [packets to clients](Context::send),
-//! [messages to the hub](Context::send_to_hub) and [to other workers](Context::send_to_worker), and [events to people](Context::event).
+//! [messages to the hub](Context::send_to_hub) and [to other workers](Context::send_to_worker), and [log events](Context::event).
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! What other nodes need to keep messages for the sessions here while this node is down (rule 5 between nodes; the hub's `hints` describes hinted
-//! handoff).
+//! Which backups the sessions here have, as sent to other nodes so that they can keep messages while this node is down (rule 5 between nodes; the
+//! hub's `hints` describes hinted handoff).
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What must be stored of this round leaves, and has been stored.
+//! Hands the shell what must be stored of a round, and continues when the shell has stored it.
 
 use thicket_session::server::encode_subscription;
 

@@ -108,7 +108,7 @@ fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
     Some(address.to_string())
 }
 
-/// The will of a client that was sent away, or does what it was told, is not published because of that.
+/// Delays or drops the will of a client that was redirected or follows its placement: leaving this node must not publish the will.
 pub(super) fn leave_will(cx: &mut Context, key: SessionKey) {
     let Some(session) = cx.sessions.get_mut(key) else {
         return;
@@ -120,7 +120,7 @@ pub(super) fn leave_will(cx: &mut Context, key: SessionKey) {
     }
 }
 
-/// Not while its session is on its way already.
+/// Whether the session may move to another node: not while it is moving already.
 pub(super) fn is_movable(cx: &Context, key: SessionKey) -> bool {
     let session = cx.sessions.get(key);
     session.is_some_and(|it| !it.role.is_frozen())

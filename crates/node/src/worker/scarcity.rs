@@ -1,5 +1,5 @@
-//! Who yields when connections, or memory for what they hold, are scarce: a connection of the address that has most of it. So an address that takes all
-//! there is takes it from itself, and others are served.
+//! Which connections are closed when connections, or memory for their buffers, run out: those of the address that uses most. So an address that uses
+//! up everything harms only itself.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -21,8 +21,8 @@ const JUST_CONNECTED: Duration = Duration::from_millis(500);
 const LOOKED_AT: usize = 512;
 /// While memory is short, a connection that holds no more than this keeps it, bytes.
 const SMALL_BUFFER: usize = 64 * 1024;
-/// While memory is short, one part in so many of what connections hold is given up at a time, and so long after the last time: until then the memory of
-/// the process shows what that was worth.
+/// While memory is short, one part in `GIVEN_UP` of what connections hold is given up at a time, and no sooner than `GIVEN_UP_EVERY` after the last
+/// time: until then the memory of the process shows how much that freed.
 const GIVEN_UP: u64 = 4;
 const GIVEN_UP_EVERY: Duration = Duration::from_millis(100);
 

@@ -3,8 +3,8 @@
 //! | last report of the node | since it is down | messages for it are kept |
 //! | --- | --- | --- |
 //! | one of its sessions has no backup | | yes |
-//! | each has its backups | of one set of backups none has taken over | yes: they may not consider it down, and it may come back |
-//! | likewise | of each set one has taken over | no, and never will be: the sessions were promoted there |
+//! | each has its backups | in at least one set of backups, no node has taken over | yes: they may not consider it down, and it may come back |
+//! | likewise | in each set, one node has taken over | no, and never will be: the sessions were promoted there |
 //! | whichever | another node that was down is back: this one is *expected* | yes, of all topics: sessions may have moved to it |
 
 use std::collections::{BTreeMap, BTreeSet};

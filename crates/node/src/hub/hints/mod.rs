@@ -59,7 +59,7 @@ use crate::{
 const BATCH_BYTES: usize = 128 * 1024;
 /// Bytes under way to a node that is back.
 const WINDOW_BYTES: usize = 512 * 1024;
-/// The limit of what is kept for all nodes, in limits of one.
+/// The limit for all nodes together, as a multiple of the limit for one node.
 const NODES: u64 = 4;
 /// How often expired messages are removed.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ struct Waiting {
     is_refused: bool,
 }
 
-/// Messages for nodes that may or may not be down. They have the bound of what is kept for one that is.
+/// Messages for nodes of which it is not decided yet whether they are down. The limit is that of one node that is down.
 #[derive(Debug, Default)]
 struct Limbo {
     messages: Vec<(NodeSlot, Abandoned)>,
@@ -152,7 +152,7 @@ impl Hints {
         self.queues.values().map(HintQueue::bytes).sum()
     }
 
-    /// Whether a record of so many bytes for a node is within the limit `maximum` of a node, and that of all.
+    /// Whether a record of `len` bytes for a node is within the limit `maximum` of a node, and within that of all nodes.
     fn has_capacity(&self, target: NodeId, len: u64, maximum: u64) -> bool {
         let queue = self.queues.get(&target);
         let bytes = queue.map_or(0, HintQueue::bytes);
@@ -375,8 +375,8 @@ impl Hub {
         self.send_covered(node);
     }
 
-    /// A node is back. Others that are still down will be too if it was this node that was partitioned, and sessions may have moved to them: a session
-    /// that is not where it was is none of those that messages are kept for. So all messages are kept for them for the time that a link may take.
+    /// A node is back. If this node was the partitioned one, the others that are still down will be back soon. Sessions may have moved to them, and
+    /// messages for a session are kept only under its former node. So all messages are kept for these nodes for as long as linking may take.
     fn expect_others(&mut self, now: Now) {
         let is_out = |(node, (_, upto)): (&NodeId, &(u64, u64))| {
             (*upto == u64::MAX && self.cx.members.has(*node)).then_some(*node)

@@ -1,8 +1,8 @@
-//! The clock that numbers claims: all nodes that have met have the same one, whatever their wall clocks say.
+//! The clock that numbers claims: all nodes that have linked share it, whatever their wall clocks say.
 //!
-//! A node begins with its wall clock, and counts on by its monotonic one. When nodes meet, each tells the others its time, and none stays behind the
-//! one furthest ahead. So of two claims on two sides of a partition the later one has the higher number, unless they are closer than a message takes
-//! from node to node, than clocks drift apart while the partition lasts, or than a clock was suspended.
+//! A node begins with its wall clock, and counts on by its monotonic one. When nodes link, each sends the others its time, and all advance to the
+//! latest one. So of two claims on two sides of a partition the later one has the higher number, unless the time between them is shorter than the
+//! latency between the nodes, the drift of the clocks during the partition, or a suspension of a clock.
 
 use thicket_overlay::Incarnation;
 
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_have_met_count_claims_by_the_clock_that_is_furthest_ahead() {
+    fn nodes_that_have_linked_count_claims_by_the_clock_that_is_furthest_ahead() {
         let (mut fast, mut slow) = (ClaimClock::default(), ClaimClock::default());
         assert_eq!(fast.read(at(1_000, 90_000)), 90_000);
         assert_eq!(slow.read(at(70, 60_000)), 60_000);

@@ -1,13 +1,13 @@
-//! Sessions that have ended while nodes were away. Such a node may still have an earlier branch of one, and is told to end it when it is back.
+//! Sessions that ended while nodes were away. Such a node may still have an earlier branch of one, and is sent the order to end it when it is back.
 //!
 //! | event | then |
 //! | --- | --- |
 //! | a client or an operator ends a session while not all members are up | its registrar remembers the epoch that it had |
-//! | the view changes | whoever remembers some registers them, each at the registrar of now |
-//! | a node registers a session with that epoch or a lower one | it is evicted, and merged into nothing |
+//! | the view changes | each node that remembers ended sessions registers them, each at its present registrar |
+//! | a node registers a session with that epoch or a lower one | it is evicted, and not merged |
 //! | all members have registered, and the view changes again | forgotten |
 //!
-//! A session that expires ends where it waited alone: a node that stood still may have had the client all the time.
+//! The end of an expired session is not remembered: its client may have been connected to a paused node all along.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,7 +23,7 @@ const ENDED_BYTES: usize = 8 * 1024 * 1024;
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// By client identifier. What was claimed later goes on.
+    /// By client identifier. A session that was claimed later continues.
     epochs: BTreeMap<String, Epoch>,
     order: VecDeque<String>,
     bytes: usize,

@@ -544,7 +544,7 @@ impl Registered {
     }
 
     /// The epoch under which a node merges a branch: above those of all that have the session, and none of a later client. A node that this one does
-    /// not see may have the client, and keeps it when they meet.
+    /// not see may have the client, and keeps it when they link.
     fn claim_merge(&mut self, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
         let rivals = self.rivals.values().map(|rival| rival.rank.epoch());

@@ -1,4 +1,4 @@
-//! Nodes that meet compare fingerprints of all retained messages, and send each other theirs if these differ.
+//! Nodes that link compare fingerprints of all retained messages, and send each other theirs if these differ.
 
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
 

@@ -7,7 +7,7 @@
 //! | `store` | what of them is to be stored |
 //! | `contended` | topics that several clients wrote at once |
 //! | `queries` | what filters match, in pages |
-//! | `exchange` | what nodes send each other when they meet |
+//! | `exchange` | what nodes send each other when they link |
 
 mod accounts;
 mod contended;
@@ -55,7 +55,7 @@ const EXPIRY_BYTES: usize = 64;
 /// A clock that is further ahead of ours does not advance ours.
 const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
-/// What a message that was compared with the retained one is.
+/// The result of comparing a write with the retained message of its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Observed {
     /// The last write of its topic: kept now.

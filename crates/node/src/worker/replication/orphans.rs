@@ -53,7 +53,7 @@ struct Orphan {
     since: Instant,
 }
 
-/// As what its primary sent a session.
+/// Which version of a session a backup has: the primary's worker, the number in its stream, and the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edition {
     by: SourceKey,
@@ -72,8 +72,8 @@ struct Announced {
 }
 
 impl Announced {
-    /// Whether a backup is older: of a lower epoch, or what the same primary sent before it took in a branch. A merge that is repeated has the epoch of
-    /// the one before, but another number.
+    /// Whether a backup is older: of a lower epoch, or what the same primary sent before it merged a branch. A merge that is repeated has the epoch
+    /// of the one before, but another number.
     fn outdates(&self, backup: Edition) -> bool {
         let Adopted { epoch, number, .. } = self.session;
         epoch > backup.epoch
@@ -484,7 +484,7 @@ fn is_next(cx: &Context, key: SessionKey) -> bool {
     first.is_none_or(|first| *first == own)
 }
 
-/// Identity of a backup's session, and as what it was sent.
+/// The identity of a backup's session, and the version that the backup has.
 pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Edition)> {
     let session = cx.sessions.get(key)?;
     let backup = session.backup()?;

@@ -3,15 +3,14 @@
 //! | at the primary | in the stream | the holder |
 //! | --- | --- | --- |
 //! | a will that is held (`wills`) is published | | continues to hold it |
-//! | the will of a session that outlives its connection is published | `value` under a number of its own, as of a session that does not; and in the same record that of the session, without the will | holds it beside the session |
+//! | the will of a session that outlives its connection is published | the will as a `value` under a number of its own, with a Session Expiry Interval of 0; in the same record, the `value` of the session without the will | holds it beside the session |
 //! | every matching node has it | `ended` | forgets it |
 //! | the holder has applied that: the client is served again, its session may leave | | |
 //!
 //! The client waits, as its will might else be published after what it publishes next. A holder cannot tell whether the will has been published: it
 //! is published twice if the primary dies in that moment.
 //!
-//! A node that stores sessions stores these wills too, likewise as of sessions that do not outlive their connections. After a restart it publishes
-//! them.
+//! A node that stores sessions stores these wills too, in the same form. After a restart it publishes them.
 
 use std::{collections::BTreeMap, rc::Rc};
 

@@ -1,4 +1,4 @@
-//! Messages that reached only a backup: the node that sent them did not know yet that their session has moved. It had stood still or been partitioned
+//! Messages that reached only a backup: the node that sent them had not yet applied the move of the session. It had stood still or been partitioned
 //! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can tell that the
 //! primary should have them.
 //!

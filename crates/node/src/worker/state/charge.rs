@@ -104,7 +104,7 @@ impl Charge {
         true
     }
 
-    /// Whether a will of so many bytes, in the place of `before` if there is one, is within the limit.
+    /// Whether a will of `bytes`, in the place of `before` if there is one, is within the limit.
     pub fn has_capacity_for_will(
         &self,
         bytes: u64,

@@ -17,7 +17,7 @@ pub(in crate::worker) struct Debts {
     pub pending: Pending<Option<Debt>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     pub met: Vec<Debt>,
-    /// Connections of clients that cannot be sent a refusal of their messages.
+    /// Connections to close, because their clients cannot be sent a refusal of a message.
     pub overdrawn: Vec<ConnectionId>,
     /// Messages that are given in portions, by numbers of their own.
     divided: BTreeMap<u64, DividedDebt>,
@@ -148,7 +148,7 @@ pub(in crate::worker) enum Debt {
     },
     /// Nobody: another node is to forget the will with this number when all recipients have it.
     Will(u64),
-    /// The hub: a branch of a session has been taken in, by this number.
+    /// The hub: a branch of a session has been merged, by this number.
     Merge(u64),
     /// What is owed for a message that is given in portions.
     Portion(u64),

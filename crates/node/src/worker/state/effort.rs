@@ -126,7 +126,7 @@ impl Effort {
         self.turn_ends.max(self.spent + PORTION)
     }
 
-    /// Whether so much was done.
+    /// Whether the work done has reached `end`.
     pub const fn has_reached(&self, end: u64) -> bool {
         self.spent >= end
     }

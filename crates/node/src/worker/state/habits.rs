@@ -13,7 +13,7 @@ const MEASURED: Duration = Duration::from_secs(30);
 /// Rates of a client that changes its subscriptions all the time are means over about this time nevertheless.
 const RESTARTED: Duration = Duration::from_secs(10);
 
-/// One of so many publications is sampled for its topic.
+/// One in this many publications is sampled for its topic.
 const SAMPLED: u32 = 16;
 
 /// Of 2^32, the golden ratio: its multiples are spread evenly, and so are every second, every third and so on of them.

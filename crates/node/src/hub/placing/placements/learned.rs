@@ -185,7 +185,7 @@ impl Placing {
         (holds && known.placement.sessions.len() == 1).then_some(known)
     }
 
-    /// Which node is best for a client that connects here again. One whose topics are elsewhere is a guest until it is served.
+    /// Which node is best for a client that connects here again.
     pub(in crate::hub::placing) fn learned_node(
         &mut self,
         cx: &Context,

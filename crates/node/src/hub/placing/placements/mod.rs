@@ -3,7 +3,7 @@
 //! | step | node |
 //! | --- | --- |
 //! | accepts the request, adds the rates that it has | the one that was asked |
-//! | places the client, so that the next request takes it into account; sends it to all | the *placer*: drawn by rendezvous hash over the nodes that are up |
+//! | places the client, so that the next request takes it into account; sends it to all | the *placer*: chosen by rendezvous hash over the nodes that are up |
 //! | keeps the placement | every node: the next placer continues from what it has |
 //! | answers | the one that was asked |
 //!
@@ -57,7 +57,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
-/// The key of the rendezvous hash that draws the placer.
+/// The key of the rendezvous hash that chooses the placer.
 const LOT: &str = "thicket-placements";
 
 /// A node's state of placements.

@@ -1,8 +1,8 @@
 //! The rebalancer: one node at a time that examines all clients and has them moved to where there is capacity, and where their topics are.
 //!
-//! It is drawn by rendezvous hash over the nodes that are up, so it is drawn again when they change; each side of a partitioned cluster has its own.
-//! It only orders moves: a client and its session then move as after any redirection while connected (`redirection`); how a session changes hands is
-//! not handled here.
+//! It is chosen by rendezvous hash over the nodes that are up, so it is chosen again when they change; each side of a partitioned cluster has its
+//! own. It only orders moves: a client and its session then move as after any redirection while connected (`redirection`); how a session changes
+//! hands is not handled here.
 //!
 //! | state | event | next |
 //! | --- | --- | --- |

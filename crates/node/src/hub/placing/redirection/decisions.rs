@@ -11,7 +11,7 @@ use thicket_session::time::Instant;
 use super::super::recent::MAXIMUM;
 use crate::{Now, RedirectionDecision, RedirectionReason, RedirectionReport, Remembered};
 
-/// Redirections a second: tokens that come evenly, those of two seconds at most.
+/// A token bucket for redirections: filled at a constant rate, with a burst of two seconds.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_s: u64,

@@ -8,7 +8,7 @@ use crate::{ConnectionId, worker::state::connection::Connection};
 
 /// Holds back what is appended to the connection from now on until all backups that receive the session's stream have what was written so far.
 /// Learners count too (rule 12), because one of them may be promoted before another has everything. They pass their barriers later, so `Level::Held`
-/// waits for covered backups only.
+/// waits for complete backups only.
 #[inline]
 pub(in crate::worker) fn hold(
     streams: &mut Streams,
