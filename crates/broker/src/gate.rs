@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use thicket_node::{Allowance, Balance};
+use thicket_node::{Allowance, TokenBucket};
 use thicket_session::time::Instant;
 
 use crate::counters::Counter;
@@ -86,7 +86,7 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 pub(crate) struct Publishing {
     rates: PublishRates,
-    balances: Mutex<Balances>,
+    buckets: Mutex<Buckets>,
 }
 
 /// Messages, and bytes of topics and payloads, in a second; 0: any number.
@@ -97,42 +97,39 @@ pub(crate) struct PublishRates {
 }
 
 #[derive(Debug, Default)]
-struct Balances {
-    messages: Balance,
-    bytes: Balance,
+struct Buckets {
+    messages: TokenBucket,
+    bytes: TokenBucket,
 }
 
 impl Publishing {
     fn new(rates: PublishRates) -> Option<Self> {
         (rates != PublishRates::default()).then(|| Self {
             rates,
-            balances: Mutex::default(),
+            buckets: Mutex::default(),
         })
     }
 
     /// What is left for the round of a thread. Other threads may use it too: then less is left later.
     pub(crate) fn left(&self, now: Instant) -> Allowance {
-        let balances = self.balances.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = |balance: &Balance, per_s: u32| match per_s {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = |bucket: &TokenBucket, per_s: u32| match per_s {
             0 => i64::MAX,
             // Thousandths: any part of one allows one.
-            per_s => balance
-                .left(now, per_s)
-                .saturating_add(999)
-                .div_euclid(1000),
+            per_s => bucket.left(now, per_s).saturating_add(999).div_euclid(1000),
         };
         Allowance {
-            messages: left(&balances.messages, self.rates.messages_per_s),
-            bytes: left(&balances.bytes, self.rates.bytes_per_s),
+            messages: left(&buckets.messages, self.rates.messages_per_s),
+            bytes: left(&buckets.bytes, self.rates.bytes_per_s),
         }
     }
 
     /// A thread has used so much.
     pub(crate) fn spend(&self, now: Instant, messages: u64, bytes: u64) {
-        let mut balances = self.balances.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let rates = self.rates;
-        balances.messages.spend(now, rates.messages_per_s, messages);
-        balances.bytes.spend(now, rates.bytes_per_s, bytes);
+        buckets.messages.spend(now, rates.messages_per_s, messages);
+        buckets.bytes.spend(now, rates.bytes_per_s, bytes);
     }
 }
 

@@ -2,23 +2,23 @@
 
 use thicket_session::time::Instant;
 
-/// What may be saved up, in milliseconds of the rate.
-const SAVED_MS: i64 = 2000;
+/// How many tokens the bucket holds, in milliseconds of the rate.
+const BURST_MS: i64 = 2000;
 
-/// A token bucket: any amount may be spent while tokens are left. An amount that exceeds them leaves a negative balance, which must be refilled
+/// A token bucket: any amount may be spent while tokens are left. An amount that exceeds them leaves a negative bucket, which must be refilled
 /// first.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Balance {
+pub struct TokenBucket {
     /// In thousandths; `None`: nothing was used yet.
     at: Option<(Instant, i64)>,
 }
 
-impl Balance {
+impl TokenBucket {
     /// How much is left, in thousandths.
     #[must_use]
     pub fn left(&self, now: Instant, per_s: u32) -> i64 {
         let rate = i64::from(per_s);
-        let most = rate * SAVED_MS;
+        let most = rate * BURST_MS;
         self.at.map_or(most, |(at, left)| {
             let ms = now.since(at).as_millis().min(u128::from(u32::MAX)) as i64;
             left.saturating_add(rate.saturating_mul(ms)).min(most)
@@ -34,7 +34,7 @@ impl Balance {
     }
 
     /// Uses `amount`, if the rate allows it; 0: any.
-    pub(crate) fn is_used(&mut self, now: Instant, per_s: u32, amount: u64) -> bool {
+    pub(crate) fn try_spend(&mut self, now: Instant, per_s: u32, amount: u64) -> bool {
         let is_allowed = per_s == 0 || self.left(now, per_s) > 0;
         if per_s > 0 {
             self.spend(now, per_s, if is_allowed { amount } else { 0 });
@@ -65,7 +65,7 @@ impl Default for Allowance {
 
 impl Allowance {
     /// Uses what a message takes, if any is left.
-    pub(crate) const fn is_used(&mut self, bytes: usize) -> bool {
+    pub(crate) const fn try_spend(&mut self, bytes: usize) -> bool {
         if self.messages <= 0 || self.bytes <= 0 {
             return false;
         }
@@ -96,38 +96,38 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_allowed_and_a_burst_of_two_seconds() {
-        let mut balance = Balance::default();
-        assert!((0..20).all(|_| balance.is_used(at(0), 10, 1)));
-        assert!(!balance.is_used(at(0), 10, 1));
-        assert!(balance.is_used(at(100), 10, 1));
-        assert!(!balance.is_used(at(100), 10, 1));
+        let mut bucket = TokenBucket::default();
+        assert!((0..20).all(|_| bucket.try_spend(at(0), 10, 1)));
+        assert!(!bucket.try_spend(at(0), 10, 1));
+        assert!(bucket.try_spend(at(100), 10, 1));
+        assert!(!bucket.try_spend(at(100), 10, 1));
         // No more than two seconds are saved up.
-        let burst = (0..100).filter(|_| balance.is_used(at(60_000), 10, 1));
+        let burst = (0..100).filter(|_| bucket.try_spend(at(60_000), 10, 1));
         assert_eq!(burst.count(), 20);
-        let mut steady = Balance::default();
-        assert!((0..1000).all(|number| steady.is_used(at(number * 100), 10, 1)));
+        let mut steady = TokenBucket::default();
+        assert!((0..1000).all(|number| steady.try_spend(at(number * 100), 10, 1)));
     }
 
     #[test]
     fn what_is_larger_than_the_rate_is_paid_back() {
-        let mut balance = Balance::default();
-        assert!(balance.is_used(at(0), 100, 1000));
-        assert!(!balance.is_used(at(7_900), 100, 1));
-        assert!(balance.is_used(at(8_100), 100, 1));
-        assert!(balance.is_used(at(8_100), 100, u64::MAX));
-        assert!(!balance.is_used(at(60_000), 100, 1));
-        assert!(balance.is_used(at(60_000), 0, u64::MAX), "no bound");
+        let mut bucket = TokenBucket::default();
+        assert!(bucket.try_spend(at(0), 100, 1000));
+        assert!(!bucket.try_spend(at(7_900), 100, 1));
+        assert!(bucket.try_spend(at(8_100), 100, 1));
+        assert!(bucket.try_spend(at(8_100), 100, u64::MAX));
+        assert!(!bucket.try_spend(at(60_000), 100, 1));
+        assert!(bucket.try_spend(at(60_000), 0, u64::MAX), "no bound");
     }
 
     #[test]
     fn an_allowance_ends_with_the_messages_or_with_the_bytes() {
         let allowance = |messages, bytes| Allowance { messages, bytes };
         let mut few = allowance(2, 100);
-        assert!(few.is_used(1) && few.is_used(1) && !few.is_used(1));
+        assert!(few.try_spend(1) && few.try_spend(1) && !few.try_spend(1));
         let mut short = allowance(10, 100);
-        assert!(short.is_used(99) && short.is_used(500) && !short.is_used(0));
+        assert!(short.try_spend(99) && short.try_spend(500) && !short.try_spend(0));
         assert_eq!(short, allowance(8, -499));
         let mut any = Allowance::default();
-        assert!((0..1000).all(|_| any.is_used(usize::MAX >> 16)));
+        assert!((0..1000).all(|_| any.try_spend(usize::MAX >> 16)));
     }
 }

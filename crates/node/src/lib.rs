@@ -47,7 +47,7 @@ mod visits;
 mod work;
 mod worker;
 
-pub use allowance::{Allowance, Balance, ListenerTraffic};
+pub use allowance::{Allowance, ListenerTraffic, TokenBucket};
 pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
 pub use egress::Egress;

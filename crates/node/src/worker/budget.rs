@@ -60,9 +60,9 @@ fn use_budget(
         &mut connection.budget,
         publish.topic.len() + publish.payload.len(),
     );
-    let too_much = if !budget.messages.is_used(now.instant, messages, 1) {
+    let too_much = if !budget.messages.try_spend(now.instant, messages, 1) {
         Some(format!("more than {messages} messages a second"))
-    } else if !budget.bytes.is_used(now.instant, bytes, len as u64) {
+    } else if !budget.bytes.try_spend(now.instant, bytes, len as u64) {
         Some(format!("more than {bytes} bytes a second"))
     } else {
         None
@@ -71,7 +71,7 @@ fn use_budget(
         return Err(Refusal::new(ReasonCode::MessageRateTooHigh, too_much));
     }
     let at = cx.connections.at(listener);
-    let is_allowed = at.allowance.is_used(len);
+    let is_allowed = at.allowance.try_spend(len);
     at.traffic.refused_messages += u64::from(!is_allowed);
     Ok((!is_allowed).then_some(ReasonCode::QuotaExceeded))
 }

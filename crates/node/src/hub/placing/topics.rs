@@ -11,7 +11,7 @@ use thicket_session::{
 
 use super::Placing;
 use crate::{
-    Balance, TopicReport, WorkerId,
+    TokenBucket, TopicReport, WorkerId,
     hub::{
         context::Context,
         control::{Message, SentTopics},
@@ -38,7 +38,7 @@ pub(in crate::hub) struct Topics {
     /// Of the others.
     others: BTreeMap<NodeId, Rates>,
     /// What may be compared now.
-    comparisons: Balance,
+    comparisons: TokenBucket,
 }
 
 /// A topic that a filter matches: where it is published, and thousandths of a message a second.

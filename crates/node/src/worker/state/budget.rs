@@ -1,10 +1,10 @@
 //! What a client may publish before it has to wait.
 
-use crate::Balance;
+use crate::TokenBucket;
 
 /// What the client of a connection may publish before it has to wait.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::worker) struct Budget {
-    pub messages: Balance,
-    pub bytes: Balance,
+    pub messages: TokenBucket,
+    pub bytes: TokenBucket,
 }
