@@ -86,9 +86,9 @@ impl Mark {
 
     /// What arrived. The rest did not, because the node was down, or did not have the interests here yet; as long as that is possible, only what
     /// arrived is certain, and beyond [`GAPS`] only what arrived last.
-    pub fn came(&self) -> Came {
+    pub fn received(&self) -> ReceivedNumbers {
         if self.settled != u64::MAX {
-            return Came::with_gaps(self.last, [self.gap]);
+            return ReceivedNumbers::with_gaps(self.last, [self.gap]);
         }
         let mut runs: Vec<_> = self.runs.iter().copied().collect();
         runs.sort_unstable();
@@ -102,7 +102,7 @@ impl Mark {
             });
             after = after.max(last);
         }
-        Came::with_gaps(self.last, gaps)
+        ReceivedNumbers::with_gaps(self.last, gaps)
     }
 
     /// A message arrived.
@@ -190,13 +190,13 @@ impl Gap {
 
 /// What arrived of a stream: everything up to a number, but for what lies in gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedNumbers {
     last: u64,
     /// None of them empty.
     gaps: Vec<Gap>,
 }
 
-impl Came {
+impl ReceivedNumbers {
     /// Everything up to a number.
     pub const fn up_to(last: u64) -> Self {
         Self {
@@ -261,7 +261,7 @@ impl Came {
 
 /// What arrived of each stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Marks(BTreeMap<MessageStream, Came>);
+pub(crate) struct Marks(BTreeMap<MessageStream, ReceivedNumbers>);
 
 impl Marks {
     pub const fn new() -> Self {
@@ -272,25 +272,25 @@ impl Marks {
         self.0.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&MessageStream, &Came)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&MessageStream, &ReceivedNumbers)> {
         self.0.iter()
     }
 
     /// Whether a message arrived.
     pub fn contain(&self, id: MessageId) -> bool {
-        let came = self.0.get(&id.stream_id());
-        came.is_some_and(|came| came.contains(id.number))
+        let received = self.0.get(&id.stream_id());
+        received.is_some_and(|received| received.contains(id.number))
     }
 
     /// Whether this message arrived, or a later one of its stream.
     pub fn reach(&self, id: MessageId) -> bool {
-        let came = self.0.get(&id.stream_id());
-        came.is_some_and(|came| id.number <= came.last)
+        let received = self.0.get(&id.stream_id());
+        received.is_some_and(|received| id.number <= received.last)
     }
 
     /// What arrived where either of these are from.
     pub fn union(&self, other: &Self) -> Self {
-        let none = Came::default();
+        let none = ReceivedNumbers::default();
         let streams = self.0.keys().chain(other.0.keys());
         let both = streams.map(|stream| {
             let [ours, theirs] = [self, other].map(|it| it.0.get(stream).unwrap_or(&none));
@@ -300,8 +300,8 @@ impl Marks {
     }
 }
 
-impl FromIterator<(MessageStream, Came)> for Marks {
-    fn from_iter<T: IntoIterator<Item = (MessageStream, Came)>>(items: T) -> Self {
+impl FromIterator<(MessageStream, ReceivedNumbers)> for Marks {
+    fn from_iter<T: IntoIterator<Item = (MessageStream, ReceivedNumbers)>>(items: T) -> Self {
         Self(items.into_iter().collect())
     }
 }
@@ -321,7 +321,7 @@ mod tests {
 
     /// What a session that moves would take along.
     fn published(mark: &Mark) -> Marks {
-        Marks::from_iter([(id(0).stream_id(), mark.came())])
+        Marks::from_iter([(id(0).stream_id(), mark.received())])
     }
 
     #[test]
@@ -336,7 +336,11 @@ mod tests {
         }
         mark.restart(at(50_000));
         assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
-        assert_eq!(mark.came(), Came::up_to(60), "nothing came since");
+        assert_eq!(
+            mark.received(),
+            ReceivedNumbers::up_to(60),
+            "nothing has arrived since"
+        );
         for (number, had) in [(8, false), (51, true), (55, false), (60, true), (61, false)] {
             assert_eq!(mark.had(number), had, "{number}");
         }
@@ -350,11 +354,11 @@ mod tests {
     #[test]
     fn what_came_after_a_number_is_what_came_but_for_what_is_up_to_it() {
         let gap = |after, before| Gap { after, before };
-        let came = Came::with_gaps(30, [gap(4, 8), gap(10, 12), gap(20, 25)]);
+        let received = ReceivedNumbers::with_gaps(30, [gap(4, 8), gap(10, 12), gap(20, 25)]);
         for number in 0..=31 {
-            let after = came.after(number);
+            let after = received.after(number);
             for id in 1..=32 {
-                let expected = id > number && came.contains(id);
+                let expected = id > number && received.contains(id);
                 assert_eq!(after.contains(id), expected, "{id} after {number}");
             }
         }
@@ -368,7 +372,7 @@ mod tests {
         mark.restart(at(2));
         (11..14).for_each(|number| mark.note(at(3), number));
         let marks = published(&mark);
-        for (number, came) in [
+        for (number, received) in [
             (7, true),
             (8, false),
             (10, false),
@@ -376,14 +380,14 @@ mod tests {
             (13, true),
             (14, false),
         ] {
-            assert_eq!(marks.contain(id(number)), came, "{number}");
+            assert_eq!(marks.contain(id(number)), received, "{number}");
         }
     }
 
     #[test]
     fn a_node_that_is_up_again_may_not_know_yet_what_is_wanted_here() {
         let at = Instant::from_millis;
-        let came = |marks: &Marks| -> Vec<u64> {
+        let received = |marks: &Marks| -> Vec<u64> {
             (1..=20)
                 .filter(|number| marks.contain(id(*number)))
                 .collect()
@@ -392,10 +396,14 @@ mod tests {
         for number in [3, 4, 9, 6, 12] {
             here.note(at(1), number);
         }
-        assert_eq!(came(&published(&here)), [3, 4, 6, 9, 12], "each for itself");
+        assert_eq!(
+            received(&published(&here)),
+            [3, 4, 6, 9, 12],
+            "each for itself"
+        );
         here.note(at(40_000), 15);
         assert_eq!(
-            came(&published(&here)),
+            received(&published(&here)),
             (1..=15).collect::<Vec<_>>(),
             "settled"
         );
@@ -408,7 +416,7 @@ mod tests {
             after.note(at(1), number);
         }
         let both = published(&before).union(&published(&after));
-        assert_eq!(came(&both), [1, 2, 3, 5, 6, 9, 10, 11, 13, 14, 18]);
+        assert_eq!(received(&both), [1, 2, 3, 5, 6, 9, 10, 11, 13, 14, 18]);
         assert_eq!(published(&after).union(&published(&before)), both);
         assert_eq!(both.union(&Marks::new()), both);
     }

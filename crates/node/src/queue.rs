@@ -15,7 +15,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use crate::marks::{Came, GAPS, Gap, Marks};
+use crate::marks::{GAPS, Gap, Marks, ReceivedNumbers};
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
@@ -41,9 +41,9 @@ const fn gap_ends(of: MessageStream, index: usize) -> [MessageStream; 2] {
 /// Marks as they are written: the last number of each stream, and the ends of its gaps.
 fn numbers(marks: &Marks) -> Vec<(MessageStream, u64)> {
     let mut numbers = Vec::new();
-    for (stream, came) in marks.iter() {
-        numbers.push((*stream, came.last()));
-        for (index, gap) in came.gaps().iter().enumerate() {
+    for (stream, received) in marks.iter() {
+        numbers.push((*stream, received.last()));
+        for (index, gap) in received.gaps().iter().enumerate() {
             numbers.extend(
                 gap_ends(*stream, index)
                     .into_iter()
@@ -59,15 +59,15 @@ fn read_numbers(numbers: &BTreeMap<MessageStream, u64>) -> Marks {
     let streams = numbers
         .iter()
         .filter(|(stream, _)| stream.incarnation & OF_GAPS == 0);
-    let came = streams.map(|(stream, last)| {
+    let received = streams.map(|(stream, last)| {
         let gaps = (0..=2 * GAPS).map_while(|index| {
             let [after, before] = gap_ends(*stream, index).map(|end| numbers.get(&end).copied());
             let (after, before) = after.zip(before)?;
             Some(Gap { after, before })
         });
-        (*stream, Came::with_gaps(*last, gaps))
+        (*stream, ReceivedNumbers::with_gaps(*last, gaps))
     });
-    came.collect()
+    received.collect()
 }
 
 /// In front of what has checksums. In version 1 the number of marks stands here, which is never as high.
@@ -292,8 +292,8 @@ mod tests {
         };
         let gaps = [(2, 4), (5, 9)].map(|(after, before)| Gap { after, before });
         let marks = Marks::from_iter([
-            (stream(1, 2, 3), Came::with_gaps(12, gaps)),
-            (stream(u64::MAX, 0, 127), Came::up_to(u64::MAX)),
+            (stream(1, 2, 3), ReceivedNumbers::with_gaps(12, gaps)),
+            (stream(u64::MAX, 0, 127), ReceivedNumbers::up_to(u64::MAX)),
         ]);
         // Version 1 has no checksums.
         for (version, checksum) in [(JournalVersion::V1, 0), (JournalVersion::V2, 4)] {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Now,
-    marks::{Came, Mark, Marks},
+    marks::{Mark, Marks, ReceivedNumbers},
     messages::Origin,
 };
 
@@ -25,7 +25,7 @@ impl Context {
         let last = self.debts.pending.next_number() - 1;
         let is_same = |begun: &&Rc<Begun>| begun.last.get(&own) == Some(&last);
         let begun = self.arrivals.begun.as_ref().filter(is_same).cloned();
-        let begun = begun.unwrap_or_else(|| Rc::new(self.come_by_now(now)));
+        let begun = begun.unwrap_or_else(|| Rc::new(self.received_so_far(now)));
         if let Some(session) = self.sessions.get_mut(key) {
             session.begun = Some(Rc::clone(&begun));
         }
@@ -39,14 +39,14 @@ impl Context {
 
     /// Positions that all streams have reached here.
     pub(super) fn marks_of_streams(&self) -> Marks {
-        let came = self.arrivals.marks.iter();
-        let came = came.map(|(stream, mark)| (*stream, mark.came()));
-        let own = Came::up_to(self.debts.pending.next_number() - 1);
-        came.chain([(self.own_stream(), own)]).collect()
+        let received = self.arrivals.marks.iter();
+        let received = received.map(|(stream, mark)| (*stream, mark.received()));
+        let own = ReceivedNumbers::up_to(self.debts.pending.next_number() - 1);
+        received.chain([(self.own_stream(), own)]).collect()
     }
 
     /// The positions of all streams.
-    pub(super) fn come_by_now(&self, now: Now) -> Begun {
+    pub(super) fn received_so_far(&self, now: Now) -> Begun {
         let own = (self.own_stream(), self.debts.pending.next_number() - 1);
         let marks = self.arrivals.marks.iter();
         let marks = marks.map(|(stream, mark)| (*stream, mark.highest()));
@@ -63,32 +63,32 @@ impl Session {
         let Some(begun) = &self.begun else {
             return streams.union(&self.marks);
         };
-        let since = streams.iter().map(|(stream, came)| {
+        let since = streams.iter().map(|(stream, received)| {
             let is_up_since = |mark: &Mark| mark.up_since() >= begun.at;
-            let came = match begun.last.get(stream) {
-                Some(last) if !marks.get(stream).is_some_and(is_up_since) => came.after(*last),
-                Some(_) | None => came.clone(),
+            let received = match begun.last.get(stream) {
+                Some(last) if !marks.get(stream).is_some_and(is_up_since) => received.after(*last),
+                Some(_) | None => received.clone(),
             };
-            (*stream, came)
+            (*stream, received)
         });
         since.collect::<Marks>().union(&self.marks)
     }
 
     /// Whether a message reached the session at the worker with this stream, or where it was before. `streams`: what reached that worker, from other
     /// workers of its node too: nothing comes here that nobody here wants.
-    pub fn has_come(
+    pub fn has_received(
         &self,
         id: MessageId,
         own: MessageStream,
         streams: &BTreeMap<MessageStream, Mark>,
     ) -> bool {
         let mark = streams.get(&id.stream_id());
-        let came = |mark: &Mark| mark.has(id.number) || mark.had(id.number);
-        let has_come = id.stream_id() == own || mark.is_some_and(came);
-        let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
-        let came_before = self.marks.contain(id);
-        let has_come_since = has_come && self.begun.as_ref().is_none_or(came_since);
-        id.is_sent() && (came_before || has_come_since)
+        let received = |mark: &Mark| mark.has(id.number) || mark.had(id.number);
+        let has_received = id.stream_id() == own || mark.is_some_and(received);
+        let received_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
+        let received_before = self.marks.contain(id);
+        let has_received_since = has_received && self.begun.as_ref().is_none_or(received_since);
+        id.is_sent() && (received_before || has_received_since)
     }
 }
 

@@ -78,7 +78,7 @@ impl Worker {
         snapshot: SessionSnapshot,
         merge: Merge,
     ) {
-        let begun = self.cx.come_by_now(now);
+        let begun = self.cx.received_so_far(now);
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
@@ -197,16 +197,17 @@ impl Primaries {
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
             let marks = &cx.arrivals.marks;
-            let has_come = |id: &MessageId| session.has_come(*id, own, marks);
-            let come: BTreeSet<MessageId> = sent.filter_map(plain).filter(has_come).collect();
+            let has_received = |id: &MessageId| session.has_received(*id, own, marks);
+            let received: BTreeSet<MessageId> =
+                sent.filter_map(plain).filter(has_received).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
-            let come = Come {
-                since: come.iter().filter(begun).copied().collect(),
-                all: come,
+            let received = Received {
+                since: received.iter().filter(begun).copied().collect(),
+                all: received,
                 there: theirs,
             };
             session.outbound.note_time(now.instant);
-            session.take_in(place, *merging, queue, &come)
+            session.merge_messages(place, *merging, queue, &received)
         };
         session.divergence = after;
         // A merge before this one may still wait for its turn: the hub is owed one answer for each.
@@ -343,7 +344,13 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 
 impl Session {
     /// Takes in messages of another node's session. Returns how many were new.
-    fn take_in(&mut self, own: Place, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
+    fn merge_messages(
+        &mut self,
+        own: Place,
+        merging: Merging,
+        theirs: Vec<Delivery>,
+        received: &Received,
+    ) -> u64 {
         let is_ours_split = merging.is_same && self.is_split_off(&merging.branch);
         let is_theirs_split = merging.is_same && self.is_rival_split_off(own, &merging.branch);
         let Merging {
@@ -368,7 +375,7 @@ impl Session {
         there.names.extend(theirs.iter().filter_map(name));
         if !branch.is_interrupted && self.interrupted_at == 0 {
             let ours = divergence.pending.iter().filter(|_| is_ours_split);
-            let ours = ours.filter(|id| come.there.contain(**id));
+            let ours = ours.filter(|id| received.there.contain(**id));
             let theirs = branch.pending.iter().filter(|_| is_theirs_split);
             let unnamed = ours.chain(theirs).copied().collect();
             self.end_what_is_done(&there, &known, &unnamed);
@@ -389,8 +396,8 @@ impl Session {
                 let was_split_off = is_ours_split && divergence.pending.binary_search(&id).is_ok();
                 let came_before = !divergence.is_partial && known.was_wanted(topic);
                 was_split_off
-                    || (came_before && come.all.contains(&id))
-                    || (come.since.contains(&id) && is_wanted(topic))
+                    || (came_before && received.all.contains(&id))
+                    || (received.since.contains(&id) && is_wanted(topic))
             })
         };
         // What came otherwise than in the stream of its origin, as from a backup.
@@ -484,7 +491,7 @@ impl Session {
 }
 
 /// Which messages each branch received itself, not by the merge. `all`, `since`: messages of the other branch that arrived here.
-struct Come {
+struct Received {
     all: BTreeSet<MessageId>,
     /// Since the other one's filters were merged.
     since: BTreeSet<MessageId>,

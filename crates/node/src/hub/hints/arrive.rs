@@ -144,7 +144,7 @@ impl Hub {
             let name = (origin, record.number);
             if self.hints.arrivals.note(name) {
                 self.hints.arrivals.last_at = Some(now.instant);
-                match self.has_come(origin, record.number) {
+                match self.has_received(origin, record.number) {
                     Known::No => self.give_hint(now, origin, &record, bytes),
                     Known::UnderWay => {
                         self.hints.arrivals.doubled.insert(name);
@@ -162,7 +162,7 @@ impl Hub {
     }
 
     /// Whether a message arrived from its origin itself, before the two declared each other down.
-    fn has_come(&self, origin: Origin, number: u64) -> Known {
+    fn has_received(&self, origin: Origin, number: u64) -> Known {
         self.cx
             .overlay
             .slot_of(origin.node)

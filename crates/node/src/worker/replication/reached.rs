@@ -116,14 +116,14 @@ fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, reached: &ReachedBac
     };
     let id = message_id(reached.origin, record.number);
     let stored = session.stored;
-    let has_come =
-        session.imported.contains(&id) || session.has_come(id, cx.own_stream(), &cx.arrivals.marks);
+    let has_received = session.imported.contains(&id)
+        || session.has_received(id, cx.own_stream(), &cx.arrivals.marks);
     let route = cx.route(record.topic);
     let recipient = route
         .recipients
         .iter()
         .find(|recipient| recipient.session == key);
-    let Some(recipient) = recipient.filter(|_| !has_come) else {
+    let Some(recipient) = recipient.filter(|_| !has_received) else {
         return cx.journal.passed(stored, id);
     };
     let (publish, expires_at) = publish_of(&record, now);
