@@ -19,7 +19,7 @@ use super::{
         debts::Debt,
         interests::GroupRoute,
         outgoing::{Outgoing, publish_again},
-        replica::backup::SUCCESSION,
+        replica::backup::ADOPTION_TIMEOUT,
         timers::Timer,
     },
 };
@@ -57,7 +57,7 @@ pub(super) struct Groups {
 }
 
 /// A backup is promoted in this time, and all nodes have its interests a second later.
-const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
+const GRACE: Duration = ADOPTION_TIMEOUT.saturating_add(Duration::from_secs(1));
 /// The place of members that were on nodes that are down; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Unassigned messages, which wait for members to appear again.

@@ -31,7 +31,7 @@ impl Worker {
                     self.publish_recovered_wills(now, None);
                 }
                 Timer::Backups => self.sources.check_backups(&mut self.cx, now),
-                Timer::Successors => self.succeed_overdue(now),
+                Timer::Successors => self.promote_overdue_orphans(now),
                 // The end of the round checks.
                 Timer::Round => {}
                 Timer::Orphaned => self.groups.forget_orphaned(&mut self.cx, now),

@@ -27,7 +27,7 @@ use crate::{
             interests::Member,
             journal::instant_of,
             replica::{
-                backup::{Awaited, Backup, SUCCESSION, SourceKey, StreamPosition},
+                backup::{ADOPTION_TIMEOUT, Awaited, Backup, SourceKey, StreamPosition},
                 stream::Progress,
             },
             role::Role,
@@ -84,14 +84,14 @@ impl Reading {
         if let Some(awaited) = backup.take_awaited(append.sequence) {
             self.unblocked.extend(awaited.blocks);
         }
-        let has_come = known.is_some();
+        let has_received = known.is_some();
         if let Some(message) = &known {
             taken.note(message);
         }
         let message = known.unwrap_or_else(|| Rc::clone(placeholder));
         backup.held.note_time(now.instant);
         backup.held.handle_plain_append(append, message);
-        if !has_come {
+        if !has_received {
             let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
             self.await_message(now, backup, append.reference, append.sequence, is_given);
         }
@@ -718,7 +718,11 @@ impl Sources {
 
     /// Sets the next check of the backups: soon if one lacks a message, else now and then.
     fn watch_backups(&mut self, cx: &mut Context, now: Now) {
-        let wait = if self.lacks { PATIENCE } else { SUCCESSION };
+        let wait = if self.lacks {
+            PATIENCE
+        } else {
+            ADOPTION_TIMEOUT
+        };
         let at = now.instant + wait;
         if cx.sessions.backups() > 0 && self.timer_at.is_none_or(|set| at < set) {
             self.timer_at = Some(at);

@@ -29,7 +29,7 @@ use crate::{
         context::Context,
         state::{
             replica::{
-                backup::{SUCCESSION, SourceKey},
+                backup::{ADOPTION_TIMEOUT, SourceKey},
                 pending::Pending,
                 replica_set::Stage,
             },
@@ -49,13 +49,13 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Orphan {
     key: SessionKey,
-    edition: Edition,
+    version: BackupVersion,
     since: Instant,
 }
 
 /// Which version of a session a backup has: the primary's worker, the number in its stream, and the epoch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Edition {
+pub(super) struct BackupVersion {
     by: SourceKey,
     number: u64,
     epoch: Epoch,
@@ -74,7 +74,7 @@ struct Announced {
 impl Announced {
     /// Whether a backup is older: of a lower epoch, or what the same primary sent before it merged a branch. A merge that is repeated has the epoch
     /// of the one before, but another number.
-    fn outdates(&self, backup: Edition) -> bool {
+    fn outdates(&self, backup: BackupVersion) -> bool {
         let Adopted { epoch, number, .. } = self.session;
         epoch > backup.epoch
             || (epoch == backup.epoch && self.by == backup.by && number > backup.number)
@@ -94,19 +94,19 @@ impl Orphans {
     /// Whether an orphan has not been adopted yet.
     fn is_waiting(&self) -> bool {
         let mut waiting = self.waiting.iter();
-        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.edition).is_none())
+        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.version).is_none())
     }
 
     /// Who adopted a session, if that is newer than the backup here.
-    fn adopted(&self, uid: u128, backup: Edition) -> Option<&Announced> {
+    fn adopted(&self, uid: u128, backup: BackupVersion) -> Option<&Announced> {
         let announced = self.announced.get(&uid);
         announced.filter(|announced| announced.outdates(backup))
     }
 
     /// Removes the orphan whose session this worker of another node adopted.
     fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
-        let edition = self.waiting.get(&uid)?.edition;
-        self.adopted(uid, edition).filter(|it| it.by == by)?;
+        let version = self.waiting.get(&uid)?.version;
+        self.adopted(uid, version).filter(|it| it.by == by)?;
         self.waiting.remove(&uid)
     }
 
@@ -114,7 +114,7 @@ impl Orphans {
     fn lose_node(&mut self, now: Instant, node: NodeId) {
         for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
             if let Some(orphan) = self.waiting.get_mut(&uid)
-                && announced.outdates(orphan.edition)
+                && announced.outdates(orphan.version)
             {
                 orphan.since = now;
             }
@@ -144,7 +144,7 @@ impl Worker {
     ) -> usize {
         let identity = identity_of(&self.cx, key);
         let adopted =
-            identity.and_then(|(uid, edition)| self.sources.orphans.adopted(uid, edition));
+            identity.and_then(|(uid, version)| self.sources.orphans.adopted(uid, version));
         if adopted.is_none() && is_next(&self.cx, key) {
             return usize::from(self.fail_over(now, key, changes));
         }
@@ -200,17 +200,17 @@ impl Worker {
         if orphans.is_waiting() {
             self.cx
                 .timers
-                .set(now.instant + SUCCESSION, Timer::Successors);
+                .set(now.instant + ADOPTION_TIMEOUT, Timer::Successors);
         }
-        self.succeed(now, changes)
+        self.promote_due_orphans(now, changes)
     }
 
     /// Promotes orphans whose turn it is, or whose time is over. Returns how many.
-    fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
+    fn promote_due_orphans(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
         let orphans = &self.sources.orphans;
         let is_due = |(uid, orphan): &(&u128, &Orphan)| {
-            let is_over = orphan.since + SUCCESSION <= now.instant;
-            orphans.adopted(**uid, orphan.edition).is_none()
+            let is_over = orphan.since + ADOPTION_TIMEOUT <= now.instant;
+            orphans.adopted(**uid, orphan.version).is_none()
                 && (is_over || is_next(&self.cx, orphan.key))
         };
         let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
@@ -220,9 +220,9 @@ impl Worker {
         let mut count = 0;
         for (uid, key) in due {
             if let Some(orphan) = self.sources.orphans.waiting.remove(&uid)
-                && orphan.since + SUCCESSION <= now.instant
+                && orphan.since + ADOPTION_TIMEOUT <= now.instant
             {
-                thicket_session::reach!("time SUCCESSION");
+                thicket_session::reach!("time ADOPTION_TIMEOUT");
             }
             if self.fail_over(now, key, changes) {
                 count += 1;
@@ -234,9 +234,9 @@ impl Worker {
     }
 
     /// Orphans may have waited long enough.
-    pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
+    pub(in super::super) fn promote_overdue_orphans(&mut self, now: Now) {
         let mut changes = Vec::new();
-        let count = self.succeed(now, &mut changes);
+        let count = self.promote_due_orphans(now, &mut changes);
         self.cx.announce(changes);
         self.report_failover(now, count, Vec::new());
         self.sources.report_promoted(&mut self.cx);
@@ -252,21 +252,21 @@ impl Sources {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some((uid, edition)) = identity_of(cx, key) else {
+        let Some((uid, version)) = identity_of(cx, key) else {
             return;
         };
         let orphans = &self.orphans;
-        let adopted = orphans.adopted(uid, edition);
+        let adopted = orphans.adopted(uid, version);
         let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
         let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
-        let is_newer = |other: &Orphan| other.edition.epoch > edition.epoch;
+        let is_newer = |other: &Orphan| other.version.epoch > version.epoch;
         if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
             changes.extend(self.drop_backup(cx, key));
             return;
         }
         let orphan = Orphan {
             key,
-            edition,
+            version,
             since: now.instant,
         };
         if let Some(older) = self.orphans.waiting.insert(uid, orphan) {
@@ -275,7 +275,9 @@ impl Sources {
         }
         match by {
             Some((by, number)) => self.replace_orphan(cx, now, by, number, uid, changes),
-            None => cx.timers.set(now.instant + SUCCESSION, Timer::Successors),
+            None => cx
+                .timers
+                .set(now.instant + ADOPTION_TIMEOUT, Timer::Successors),
         }
     }
 
@@ -485,19 +487,19 @@ fn is_next(cx: &Context, key: SessionKey) -> bool {
 }
 
 /// The identity of a backup's session, and the version that the backup has.
-pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Edition)> {
+pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, BackupVersion)> {
     let session = cx.sessions.get(key)?;
     let backup = session.backup()?;
-    let edition = Edition {
+    let version = BackupVersion {
         by: backup.source,
         number: backup.number,
         epoch: backup.stored.epoch,
     };
-    Some((session.uid, edition))
+    Some((session.uid, version))
 }
 
 /// Marks the backups of other members as out of date; no others follow.
-pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members: &[NodeId]) {
+pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: BackupVersion, members: &[NodeId]) {
     for node in members {
         let is_up = |up: &UpNode| up.node == *node;
         if !cx.cluster.up.iter().any(is_up) {

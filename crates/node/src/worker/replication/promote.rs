@@ -107,9 +107,9 @@ impl Worker {
         if has_backups {
             self.primaries.adopt_backups(&mut self.cx, key, &members);
             self.primaries.backup_new(&mut self.cx, now, key);
-        } else if let Some((uid, edition)) = identity {
+        } else if let Some((uid, version)) = identity {
             // There is another session, or this node keeps no backups: nobody would replicate to these any more.
-            void_backups(&mut self.cx, uid, edition, &members);
+            void_backups(&mut self.cx, uid, version, &members);
         }
         has_failed_over
     }

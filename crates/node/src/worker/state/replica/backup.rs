@@ -12,7 +12,7 @@ use super::pending::{Pending, Pendings};
 use crate::{Limits, worker::state::seen::Taken};
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
-pub(in crate::worker) const SUCCESSION: Duration = Duration::from_secs(2);
+pub(in crate::worker) const ADOPTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A worker of another node.
 pub(in crate::worker) type SourceKey = (NodeId, u8);

@@ -7,7 +7,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::backup::SUCCESSION;
+use super::backup::ADOPTION_TIMEOUT;
 
 /// A message that arrived.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Pending {
             number: delivery.message.id().number,
             delivery,
             is_seen,
-            told_at: since + SUCCESSION,
+            told_at: since + ADOPTION_TIMEOUT,
         }
     }
 }
