@@ -79,7 +79,7 @@ pub(super) enum Message<'a> {
         answer: FetchAnswer<'a>,
     },
     /// All nodes send the messages of a branch here now: send its queue.
-    Drain { request: u64 },
+    FetchQueue { request: u64 },
     /// To every node that may have sent messages to a session that leaves: answer when all that is on its way to me has been admitted here.
     Barrier { request: u64 },
     /// The answer.
@@ -180,7 +180,7 @@ pub(super) struct Grant {
 /// What is sent when a session is fetched that is not handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchAnswer<'a> {
-    /// Of the branch; after `Drain`, of its queue.
+    /// Of the branch; after `FetchQueue`, of its queue.
     Part(Part<'a>),
     /// There is no session here.
     Gone,

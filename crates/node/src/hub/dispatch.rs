@@ -82,9 +82,9 @@ impl Hub {
                 self.ownership
                     .handle_fetched(&mut self.cx, now, request, answer)
             }
-            Message::Drain { request } => {
+            Message::FetchQueue { request } => {
                 self.ownership
-                    .handle_drain(&mut self.cx, now, node, request)
+                    .handle_fetch_queue(&mut self.cx, now, node, request)
             }
             Message::Barrier { request } => {
                 let hints = self.hints.mark(node);

@@ -147,7 +147,7 @@ impl Hub {
 
     /// All other nodes have admitted these numbers of a worker.
     pub(super) fn handle_acknowledged(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
-        let rest = self.hints_hold_back(stream, ranges);
+        let rest = self.release_acknowledged_hints(stream, ranges);
         let outgoing = &mut self.cx.outgoing;
         match rest {
             Some(rest) => outgoing.acknowledge_all(stream, rest),

@@ -6,7 +6,7 @@
 
 use super::{
     Worker,
-    branches::let_go,
+    branches::send_branch_queue,
     context::Context,
     replication::deliver_reached,
     state::barriers::{Behind, Open},
@@ -58,7 +58,9 @@ impl Worker {
                 until,
             }) => sources.hold_synced(cx, source, stream, until),
             Some(Behind::Reached(reached)) => deliver_reached(cx, now, &reached),
-            Some(Behind::Queue { request, client_id }) => let_go(cx, now, request, &client_id),
+            Some(Behind::Queue { request, client_id }) => {
+                send_branch_queue(cx, now, request, &client_id)
+            }
             None => {}
         }
     }

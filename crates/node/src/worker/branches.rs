@@ -5,7 +5,7 @@
 //! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue is sent | |
 //! | import | | subscriptions are merged |
 //! | settled | | every node sends their messages here too |
-//! | drain | the queue is sent | |
+//! | fetch queue | the queue is sent | |
 //! | queue | | messages that did not arrive here are merged |
 //! | store | | all of it is stored, and at the backups |
 //! | evict | the session ends without a will | |
@@ -40,7 +40,7 @@ use crate::{
 /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it stays
 /// here with all that arrives: both nodes receive new messages, so after a loss of power at least one of them has each. On disk it stays as it was:
 /// if this node is started again, the other one may not have it.
-pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) {
+pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client_id: &str) {
     let key = cx.sessions.find(client_id);
     let session = key.and_then(|key| cx.sessions.get(key));
     let marks = session.map(|session| cx.marks_of_session(session));

@@ -431,7 +431,7 @@ pub(super) fn hand_session_over(
         "{:?} cannot be handed over",
         session.role
     );
-    cx.journal.let_go(session.stored);
+    cx.journal.note_queue_sent(session.stored);
     let to = cx.journal.streams.node_of(index);
     let fields = to.map(|node| ("node", node.to_string()));
     cx.note_session(key, SESSION_MOVED, Vec::from_iter(fields));

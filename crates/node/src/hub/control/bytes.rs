@@ -32,7 +32,7 @@ mod kind {
     pub(super) const EVICT: u8 = 8;
     pub(super) const FETCH: u8 = 9;
     pub(super) const FETCHED: u8 = 10;
-    pub(super) const DRAIN: u8 = 11;
+    pub(super) const FETCH_QUEUE: u8 = 11;
     pub(super) const NOT_FETCHED: u8 = 12;
     pub(super) const CANCEL_SWITCHOVER: u8 = 13;
     pub(super) const RETAINED_DIGEST: u8 = 14;
@@ -188,9 +188,9 @@ impl Message<'_> {
                     }
                 }
             }
-            Self::Drain { request } => {
+            Self::FetchQueue { request } => {
                 put_u64(&mut out, *request);
-                kind::DRAIN
+                kind::FETCH_QUEUE
             }
             Self::Barrier { request } => {
                 put_u64(&mut out, *request);
@@ -428,7 +428,7 @@ impl<'a> Message<'a> {
                 request: reader.u64()?,
                 answer: FetchAnswer::Part(reader.part()?),
             },
-            kind::DRAIN => Self::Drain {
+            kind::FETCH_QUEUE => Self::FetchQueue {
                 request: reader.u64()?,
             },
             kind::NOT_FETCHED => Self::Fetched {

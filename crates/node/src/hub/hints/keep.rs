@@ -227,7 +227,7 @@ impl Hub {
 
     /// Nodes that are up have admitted these numbers. Returns those whose acknowledgement may leave now; `None`: all of them. The others leave when
     /// what they wait for elsewhere is settled.
-    pub(in super::super) fn hints_hold_back(
+    pub(in super::super) fn release_acknowledged_hints(
         &mut self,
         stream: StreamId,
         ranges: &[RangeInclusive<u64>],

@@ -1,7 +1,7 @@
 //! Sessions that other nodes ask for: because their clients connected there, or because both nodes had them.
 //!
 //! The node that claims asks. A session is handed over by the stream of its backups (the worker's `switchover`). If both nodes had it, the other
-//! branch is read (the worker's `branches`): fetch, import, drain, queue; it ends when all of it is stored here. So is the branch that another
+//! branch is read (the worker's `branches`): fetch, import, fetch queue, queue; it ends when all of it is stored here. So is the branch that another
 //! worker of this node has (`own_branches`): then this node is both sides.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -258,9 +258,9 @@ impl Ownership {
         arrival.stage = Stage::Draining;
         let source = *source;
         if source == cx.own() {
-            self.handle_drain(cx, now, source, request);
+            self.handle_fetch_queue(cx, now, source, request);
         } else {
-            cx.send(source, &Message::Drain { request });
+            cx.send(source, &Message::FetchQueue { request });
         }
     }
 
@@ -394,7 +394,7 @@ impl Ownership {
         leaving.find(|(_, it)| is_its(it)).map(|(local, _)| *local)
     }
 
-    pub(in crate::hub) fn handle_drain(
+    pub(in crate::hub) fn handle_fetch_queue(
         &mut self,
         cx: &mut Context,
         now: Now,

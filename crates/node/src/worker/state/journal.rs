@@ -96,7 +96,7 @@ impl Journal {
     }
 
     /// Another node has the session's queue: if that node is the primary, the session here has ended, whenever this node notices.
-    pub fn let_go(&mut self, stored: StoredAs) {
+    pub fn note_queue_sent(&mut self, stored: StoredAs) {
         if self.is_on && stored.number > 0 {
             self.write_done();
             self.writer.handed(stored.number);

@@ -182,7 +182,7 @@ fn messages() -> Vec<Message<'static>> {
             request: 8,
             answer: FetchAnswer::Part(part),
         },
-        Message::Drain { request: 8 },
+        Message::FetchQueue { request: 8 },
         Message::Fetched {
             request: 8,
             answer: FetchAnswer::Elsewhere,
