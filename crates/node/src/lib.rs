@@ -8,7 +8,7 @@
 //! * `worker`: a PUBLISH, subscriptions, sessions and their life, replication, the journal;
 //! * `hub`: forwarding, claims of client identifiers, moves, members and quorum, loads, placement, rebalancing;
 //! * `bans`: clients that may not connect, as retained messages of the nodes;
-//! * `messages`: from worker to hub and back; `handed`: how much of that a thread has not taken yet; `marks`, `queue`: positions in streams, and queues that change nodes.
+//! * `messages`: from worker to hub and back; `flow_control`: how much of that a thread has not processed yet; `marks`, `queue`: positions in streams, and queues that change nodes.
 //!
 //! Left to others: sockets, TLS, threads, files, discovery, configuration files and HTTP (the crate `broker`); links, trees and acknowledgements
 //! between nodes (`overlay`); filters and the protocol of one session (`session`).
@@ -26,7 +26,7 @@ mod allowance;
 mod bans;
 mod config;
 mod egress;
-mod handed;
+mod flow_control;
 mod hub;
 mod interface;
 mod journal;

@@ -117,7 +117,7 @@ impl Hub {
             retained_messages: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             link_bytes: self.cx.overlay.counters().unacknowledged_bytes,
-            handed_bytes: self.cx.outgoing.handed.bytes(),
+            handed_bytes: self.cx.outgoing.flow_control.bytes(),
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
             hinted_dropped_messages: hints.dropped_messages,

@@ -1,12 +1,12 @@
 //! Messages of workers that wait for the next round: the hub forwards a bounded number of records in a round, because other nodes would declare this
-//! node down after a long one. What waits is bounded: a worker that has handed over much takes no more from its clients (`handed`).
+//! node down after a long one. What waits is bounded: a worker that has handed over much accepts no more from its clients (`flow_control`).
 
 use std::collections::VecDeque;
 
 use super::Hub;
 use crate::{
     Now, WorkerId,
-    handed::forward_bytes,
+    flow_control::forward_bytes,
     messages::{ForwardEntry, ToHub},
     work,
 };
@@ -100,7 +100,7 @@ impl Hub {
     pub(super) fn take_message(&mut self, now: Now, from: WorkerId, message: ToHub) {
         match message {
             // Reports do not wait behind records.
-            ToHub::Taken { bytes } => self.note_taken(from, bytes),
+            ToHub::Processed { bytes } => self.note_processed(from, bytes),
             message if self.backlog.is_empty() && !self.backlog.is_over() => {
                 self.handle_message(now, from, message);
             }

@@ -46,8 +46,10 @@ impl Hub {
                 return self.backlog.leave(from, batch);
             }
         }
-        if let Some(bytes) = (self.cx.outgoing.handed).take(usize::from(from.0), batch.bytes()) {
-            self.cx.send_to_worker(from, ToWorker::Taken { bytes });
+        if let Some(bytes) =
+            (self.cx.outgoing.flow_control).process(usize::from(from.0), batch.bytes())
+        {
+            self.cx.send_to_worker(from, ToWorker::Processed { bytes });
         }
     }
 
@@ -256,18 +258,20 @@ impl Hub {
     /// Messages without numbers were handed to workers: their node may send more, unless a worker has much to take already.
     fn release(&mut self, origin: thicket_overlay::Origin, bytes: u64) {
         let (slot, incarnation) = (origin.slot, origin.incarnation);
-        if self.cx.outgoing.handed.is_full() {
+        if self.cx.outgoing.flow_control.is_full() {
             self.cx.outgoing.owe(slot, incarnation, bytes);
         } else {
             self.cx.overlay.released(slot, incarnation, bytes);
         }
     }
 
-    /// A worker has taken records.
-    pub(super) fn note_taken(&mut self, by: WorkerId, bytes: u64) {
+    /// A worker has processed records.
+    pub(super) fn note_processed(&mut self, by: WorkerId, bytes: u64) {
         let outgoing = &mut self.cx.outgoing;
-        outgoing.handed.note_taken(usize::from(by.0), bytes);
-        if outgoing.handed.is_full() {
+        outgoing
+            .flow_control
+            .note_processed(usize::from(by.0), bytes);
+        if outgoing.flow_control.is_full() {
             return;
         }
         for ((slot, incarnation), bytes) in outgoing.take_owed() {

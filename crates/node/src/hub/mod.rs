@@ -456,7 +456,7 @@ impl Hub {
             ToHub::Forward { records, entries } => {
                 self.handle_forward(now, from, ForwardBatch::new(records, entries));
             }
-            ToHub::Taken { bytes } => self.note_taken(from, bytes),
+            ToHub::Processed { bytes } => self.note_processed(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
             ToHub::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
             ToHub::Interest { sequence, changes } => {

@@ -6,7 +6,7 @@ use thicket_overlay::{Incarnation, NodeSlot, StreamId};
 
 use crate::{
     HubOutput, WorkerId,
-    handed::Handed,
+    flow_control::FlowControl,
     messages::{NumberRuns, Origin, ToWorker, WorkerMessage, push_number},
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Outgoing {
     /// The acknowledged ones wait until it is decided whether this side has quorum.
     holds_acknowledgements: bool,
     /// Records that workers have not taken yet.
-    pub handed: Handed,
+    pub flow_control: FlowControl,
     /// By the node that sent them: bytes of messages without numbers whose credit it gets back when the workers have taken enough.
     owed: BTreeMap<(NodeSlot, Incarnation), u64>,
 }
@@ -37,7 +37,7 @@ impl Outgoing {
             refused: vec![Vec::new(); workers],
             refused_here: vec![Vec::new(); workers],
             holds_acknowledgements: false,
-            handed: Handed::new(workers),
+            flow_control: FlowControl::new(workers),
             owed: BTreeMap::new(),
         }
     }
@@ -93,7 +93,7 @@ impl Outgoing {
         for index in 0..self.records.len() {
             let to = WorkerId(index as u8);
             for (_, bytes) in &self.records[index] {
-                self.handed.hand(index, bytes.len() as u64);
+                self.flow_control.hand(index, bytes.len() as u64);
             }
             let mut send = |content| {
                 outputs.push_back(HubOutput::WorkerMessage {

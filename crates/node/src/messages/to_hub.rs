@@ -19,8 +19,8 @@ pub(crate) enum ToHub {
         records: Vec<u8>,
         entries: Vec<ForwardEntry>,
     },
-    /// So much of the records that the worker was handed is taken.
-    Taken { bytes: u64 },
+    /// So much of the records that the worker was handed is processed.
+    Processed { bytes: u64 },
     /// These numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// These numbers of another node's stream are over the limit here.

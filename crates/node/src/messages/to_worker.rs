@@ -16,8 +16,8 @@ use crate::{ConnectionId, WorkerId};
 pub(crate) enum ToWorker {
     /// Messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
-    /// From the hub or another worker: so much of the records that it was handed is taken.
-    Taken { bytes: u64 },
+    /// From the hub or another worker: so much of the records that it was handed is processed.
+    Processed { bytes: u64 },
     /// One message for its sessions, not in the stream of its origin.
     Record {
         origin: Origin,

@@ -7,7 +7,7 @@
 //!
 //! A message for many shared subscriptions is divided itself (`portions`): what is left of it waits like all else, and its connection for it.
 //!
-//! What clients publish makes work for other threads. While one of these has not taken much of what it was handed (`crate::handed`), a PUBLISH waits.
+//! What clients publish makes work for other threads. While one of these has not processed much of what it was handed (`crate::flow_control`), a PUBLISH waits.
 
 use super::{
     Worker,
@@ -65,14 +65,15 @@ impl Context {
         !effort.connections.is_empty()
             || !effort.messages.is_empty()
             || (waits_for_interests && !self.gates.are_congested())
-            || (waits_for_receivers && !self.batches.handed.is_full())
+            || (waits_for_receivers && !self.batches.flow_control.is_full())
     }
 
     /// What the first packet of these waits for.
     #[inline]
     pub(super) fn waits_for(&self, packets: &[u8]) -> Option<WaitsFor> {
-        let is_busy =
-            self.effort.is_over() | self.batches.handed.is_full() | self.gates.are_congested();
+        let is_busy = self.effort.is_over()
+            | self.batches.flow_control.is_full()
+            | self.gates.are_congested();
         if is_busy { self.of_busy(packets) } else { None }
     }
 
@@ -80,7 +81,7 @@ impl Context {
     fn of_busy(&self, packets: &[u8]) -> Option<WaitsFor> {
         // The type of a packet (5.0, 2.1.2).
         match packets.first()? >> 4 {
-            PUBLISH if self.batches.handed.is_full() => Some(WaitsFor::Receivers),
+            PUBLISH if self.batches.flow_control.is_full() => Some(WaitsFor::Receivers),
             SUBSCRIBE | UNSUBSCRIBE if self.gates.are_congested() => Some(WaitsFor::Interests),
             _ if self.effort.is_over() => Some(WaitsFor::Turn),
             _ => None,
@@ -91,8 +92,8 @@ impl Context {
 impl Worker {
     /// Handles a message, or appends it to those that wait already.
     pub(super) fn take_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
-        if let ToWorker::Taken { bytes } = message.0 {
-            return self.cx.batches.note_taken(from, bytes);
+        if let ToWorker::Processed { bytes } = message.0 {
+            return self.cx.batches.note_processed(from, bytes);
         }
         if self.cx.effort.messages.is_empty() {
             self.cx.effort.begin_turn();
@@ -134,7 +135,7 @@ impl Worker {
             } = &mut self.cx.effort;
             connections.append(subscribing);
         }
-        if !self.cx.batches.handed.is_full() {
+        if !self.cx.batches.flow_control.is_full() {
             let effort = &mut self.cx.effort;
             effort.connections.append(&mut effort.publishing);
         }

@@ -133,12 +133,12 @@ pub(super) fn forward_to_group(
 /// Records of another thread were taken: it is sent a report now and then.
 fn report_taken(cx: &mut Context, from: Peer, bytes: u64) {
     let index = cx.batches.index_of(from);
-    let Some(bytes) = cx.batches.handed.take(index, bytes) else {
+    let Some(bytes) = cx.batches.flow_control.process(index, bytes) else {
         return;
     };
     match from {
-        Peer::Worker(to) => cx.send_to_worker(to, ToWorker::Taken { bytes }),
-        Peer::Hub => cx.send_to_hub(ToHub::Taken { bytes }),
+        Peer::Worker(to) => cx.send_to_worker(to, ToWorker::Processed { bytes }),
+        Peer::Hub => cx.send_to_hub(ToHub::Processed { bytes }),
     }
 }
 

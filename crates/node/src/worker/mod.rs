@@ -339,7 +339,7 @@ impl Worker {
             ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
-            ToWorker::Taken { bytes } => self.cx.batches.note_taken(from, bytes),
+            ToWorker::Processed { bytes } => self.cx.batches.note_processed(from, bytes),
             ToWorker::Record { origin, bytes, way } => {
                 self.handle_single_record(now, origin, &bytes, way);
             }

@@ -127,7 +127,7 @@ impl Worker {
             queue_refused_messages: self.cx.traffic.queue_refused_messages,
             backups: self.cx.sessions.backups() as u64,
             backup_stream_bytes: self.cx.journal.streams.unacknowledged_bytes() as u64,
-            handed_bytes: self.cx.batches.handed.bytes(),
+            handed_bytes: self.cx.batches.flow_control.bytes(),
             ..MemoryReport::default()
         };
         for (_, session) in self.cx.sessions.iter() {

@@ -69,7 +69,7 @@ impl Worker {
         cx.effort.begin_turn();
         let mut next = cx.effort.divided.next_unowned();
         while !cx.effort.is_over()
-            && !cx.batches.handed.is_full()
+            && !cx.batches.flow_control.is_full()
             && let Some(mut divided) = next.take().or_else(|| cx.effort.divided.next())
         {
             if !give_portion(groups, cx, now, &mut divided) {
@@ -101,7 +101,7 @@ fn give(
     let ends = cx.effort.portion_ends();
     for (index, group) in routes.iter().enumerate() {
         groups.publish_to_group(cx, now, group, outgoing, debt, open);
-        if cx.effort.has_reached(ends) || cx.batches.handed.is_full() {
+        if cx.effort.has_reached(ends) || cx.batches.flow_control.is_full() {
             return index + 1;
         }
     }

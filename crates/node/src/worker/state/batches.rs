@@ -6,7 +6,7 @@ use thicket_overlay::{NodeSlot, record::Record};
 
 use crate::{
     Peer, WorkerId, WorkerOutput,
-    handed::{Handed, forward_bytes},
+    flow_control::{FlowControl, forward_bytes},
     messages::{
         ForwardEntry, HubMessage, NumberRuns, Origin, ToHub, ToWorker, WorkerMessage, push_number,
     },
@@ -65,8 +65,8 @@ pub(in crate::worker) struct Batches {
     entries: Vec<ForwardEntry>,
     /// Numbers of others that were admitted here in this round.
     admitted: Vec<(Peer, Origin, NumberRuns)>,
-    /// What the others have not taken yet, by their place in `batches`.
-    pub handed: Handed,
+    /// What the others have not processed yet, by their place in `batches`.
+    pub flow_control: FlowControl,
     /// The node that a record was added for alone last.
     alone: Arc<[NodeSlot]>,
 }
@@ -77,7 +77,7 @@ impl Batches {
             batches: (0..=workers).map(|_| Batch::default()).collect(),
             entries: Vec::new(),
             admitted: Vec::new(),
-            handed: Handed::new(usize::from(workers) + 1),
+            flow_control: FlowControl::new(usize::from(workers) + 1),
             alone: Arc::new([]),
         }
     }
@@ -91,9 +91,9 @@ impl Batches {
         }
     }
 
-    /// Another thread reports that it has taken records.
-    pub fn note_taken(&mut self, by: Peer, bytes: u64) {
-        self.handed.note_taken(self.index_of(by), bytes);
+    /// Another thread reports that it has processed records.
+    pub fn note_processed(&mut self, by: Peer, bytes: u64) {
+        self.flow_control.note_processed(self.index_of(by), bytes);
     }
 
     const fn hub(&self) -> usize {
@@ -111,10 +111,11 @@ impl Batches {
             let output = if index == hub {
                 let entries = std::mem::take(&mut self.entries);
                 let records = bytes;
-                self.handed.hand(index, forward_bytes(&records, &entries));
+                self.flow_control
+                    .hand(index, forward_bytes(&records, &entries));
                 WorkerOutput::HubMessage(HubMessage(ToHub::Forward { records, entries }))
             } else {
-                self.handed.hand(index, bytes.len() as u64);
+                self.flow_control.hand(index, bytes.len() as u64);
                 let to = WorkerId(index as u8);
                 let message = WorkerMessage(ToWorker::Records { origin, bytes });
                 WorkerOutput::WorkerMessage { to, message }

@@ -27,7 +27,7 @@ pub(in crate::worker) struct Effort {
     /// What waits until fewer changes of interests are on their way (`Gates::are_congested`): connections whose next packet makes more, and sessions
     /// that are over.
     pub subscribing: VecDeque<ConnectionId>,
-    /// Connections whose next packet is a PUBLISH, which waits until other threads have taken what they were handed.
+    /// Connections whose next packet is a PUBLISH, which waits until other threads have processed what they were handed.
     pub publishing: VecDeque<ConnectionId>,
     pub ending: VecDeque<(SessionKey, u64)>,
     /// Messages that were given to some of their shared subscriptions.

@@ -1,4 +1,4 @@
-//! Records on their way between the threads of a node. A receiver reports what it has taken; what it has not is bounded, because its sender slows down
+//! Records on their way between the threads of a node. A receiver reports what it has processed; what it has not is bounded, because its sender slows down
 //! those that it gets the records from:
 //!
 //! | from | to | above the bound |
@@ -6,19 +6,19 @@
 //! | a worker | another worker, the hub | a PUBLISH of its clients waits, with what follows it on the connection (`worker/effort`) |
 //! | the hub | a worker | other nodes get no credit back for QoS 0 (`hub/forward`), and drop what goes beyond it; for the rest they get it when it is admitted |
 //!
-//! Nobody waits for a receiver that waits itself: a worker takes records whatever became of its own, and so does the hub. Only what enters the node,
-//! from clients and over links, waits; reports of what was taken do not.
+//! Nobody waits for a receiver that waits itself: a worker processes records whatever became of its own, and so does the hub. Only what enters the node,
+//! from clients and over links, waits; reports of what was processed do not.
 
 use crate::messages::ForwardEntry;
 
-/// Bytes that a receiver has not taken, above which its sender slows down: as much as the credit between nodes.
+/// Bytes that a receiver has not processed, above which its sender slows down: as much as the credit between nodes.
 pub(crate) const FULL: u64 = 8 * 1024 * 1024;
-/// A receiver reports when it has taken this much more. Little beside `FULL`, so that what is never reported does no harm.
+/// A receiver reports when it has processed this much more. Little beside `FULL`, so that what is never reported does no harm.
 const REPORT: u64 = 128 * 1024;
 
-/// What a thread has handed to each other one, and taken from it. Threads are numbered: workers first, then the hub.
+/// What a thread has handed to each other one, and processed of what it was handed. Threads are numbered: workers first, then the hub.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct FlowControl {
     threads: Vec<Thread>,
     /// Of the threads, those that have as much as they may.
     full: usize,
@@ -26,13 +26,13 @@ pub(crate) struct Handed {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Thread {
-    /// Bytes that were handed to it and that it has not reported as taken.
+    /// Bytes that were handed to it and that it has not reported as processed.
     handed: u64,
-    /// Bytes that were taken from it and not reported.
-    taken: u64,
+    /// Bytes that were processed and not reported.
+    processed: u64,
 }
 
-impl Handed {
+impl FlowControl {
     pub fn new(threads: usize) -> Self {
         Self {
             threads: vec![Thread::default(); threads],
@@ -46,8 +46,8 @@ impl Handed {
         self.set(to, before + bytes);
     }
 
-    /// A thread reports that it has taken records.
-    pub fn note_taken(&mut self, by: usize, bytes: u64) {
+    /// A thread reports that it has processed records.
+    pub fn note_processed(&mut self, by: usize, bytes: u64) {
         let before = self.threads[by].handed;
         self.set(by, before.saturating_sub(bytes));
     }
@@ -58,11 +58,11 @@ impl Handed {
         self.full -= usize::from(before > FULL);
     }
 
-    /// Records of a thread were taken. Returns what it is to be sent as a report, if one is due.
-    pub fn take(&mut self, from: usize, bytes: u64) -> Option<u64> {
-        let taken = &mut self.threads[from].taken;
-        *taken += bytes;
-        (*taken >= REPORT).then(|| std::mem::take(taken))
+    /// Records of a thread were processed. Returns what it is to be sent as a report, if one is due.
+    pub fn process(&mut self, from: usize, bytes: u64) -> Option<u64> {
+        let processed = &mut self.threads[from].processed;
+        *processed += bytes;
+        (*processed >= REPORT).then(|| std::mem::take(processed))
     }
 
     /// Whether a thread has as much as it may.
@@ -71,7 +71,7 @@ impl Handed {
         self.full > 0
     }
 
-    /// What all threads have not taken.
+    /// What all threads have not processed.
     pub fn bytes(&self) -> u64 {
         self.threads.iter().map(|thread| thread.handed).sum()
     }
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_full_until_it_has_taken_enough_and_reports_that_now_and_then() {
-        let (mut sender, mut receiver) = (Handed::new(2), Handed::new(2));
+    fn a_thread_is_full_until_it_has_processed_enough_and_reports_that_now_and_then() {
+        let (mut sender, mut receiver) = (FlowControl::new(2), FlowControl::new(2));
         sender.hand(0, FULL);
         sender.hand(1, FULL);
         assert!(!sender.is_full());
@@ -96,16 +96,16 @@ mod tests {
         assert!(sender.is_full());
         let mut reports = 0;
         for _ in 0..FULL / 64 {
-            if let Some(bytes) = receiver.take(0, 64) {
+            if let Some(bytes) = receiver.process(0, 64) {
                 reports += 1;
-                sender.note_taken(1, bytes);
+                sender.note_processed(1, bytes);
             }
         }
         assert!(!sender.is_full());
         assert_eq!(reports, FULL / REPORT);
         assert_eq!(sender.bytes(), FULL + 1);
         // What was never handed changes nothing.
-        sender.note_taken(1, FULL);
+        sender.note_processed(1, FULL);
         assert_eq!(sender.bytes(), FULL);
     }
 }
