@@ -10,7 +10,7 @@ use super::{
     context::Context,
     journal::remove_log_before,
     state::{
-        journal::{write_counters, write_held, write_message, write_taken},
+        journal::{write_accepted, write_counters, write_held, write_message},
         sessions::SessionKey,
     },
 };
@@ -153,7 +153,7 @@ impl Checkpoints {
                 writer.handed(session.stored.number);
             }
             write_counters(writer, session);
-            write_taken(writer, session);
+            write_accepted(writer, session);
         }
         for held in session.outbound.held_from(checkpoint.sequence) {
             if writer.len() >= enough {
@@ -190,7 +190,7 @@ fn live_bytes(cx: &Context) -> u64 {
     stored
         .map(|(_, session)| {
             let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
-            128 + held + PUBLISHER_BYTES * session.taken.publishers() as u64
+            128 + held + PUBLISHER_BYTES * session.accepted.publishers() as u64
         })
         .sum::<u64>()
         + PUBLISHER_BYTES * cx.arrivals.seen.publishers() as u64

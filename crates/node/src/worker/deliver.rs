@@ -15,7 +15,7 @@ use super::{
     state::{
         connection::{Attached, Connection},
         interests::Recipient,
-        journal::Taken,
+        journal::Acceptance,
         outgoing::{Form, Outgoing, Scratch, Variant},
         replica::{hold::hold, stream::Level},
         role::Role,
@@ -143,8 +143,8 @@ impl Context {
                     return;
                 }
                 let unblocked = &mut self.arrivals.unblocked;
-                let taken = &mut session.taken;
-                backup.take(now.instant, taken, delivery, is_seen, unblocked);
+                let accepted = &mut session.accepted;
+                backup.take(now.instant, accepted, delivery, is_seen, unblocked);
             }
             return;
         }
@@ -177,13 +177,13 @@ impl Context {
                     form.packet_id.is_some()
                 };
                 if has_place && qos > Qos::AtMostOnce && session.stored.is_some() {
-                    let taken = Taken {
+                    let acceptance = Acceptance {
                         qos,
                         retain,
                         packet_id: form.packet_id,
                         identifiers,
                     };
-                    self.journal.append(session, now, outgoing, taken);
+                    self.journal.append(session, now, outgoing, acceptance);
                     if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
                         let streams = &mut self.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
@@ -228,13 +228,13 @@ impl Context {
             return;
         }
         if session.stored.is_some() {
-            let taken = Taken {
+            let acceptance = Acceptance {
                 qos,
                 retain,
                 packet_id: None,
                 identifiers,
             };
-            self.journal.append(session, now, outgoing, taken);
+            self.journal.append(session, now, outgoing, acceptance);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     Worker,
     context::Context,
     state::{
-        journal::{write_messages, write_taken},
+        journal::{write_accepted, write_messages},
         replica::replica_set::StoredAs,
         sessions::SessionKey,
     },
@@ -78,7 +78,7 @@ pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
             let key = cx.journal.subscription_key(number, filter);
             cx.journal.put(Keyspace::Subscriptions, key, Some(value));
         }
-        write_taken(&mut cx.journal.writer, session);
+        write_accepted(&mut cx.journal.writer, session);
         write_messages(&mut cx.journal.writer, now, session);
     }
     true

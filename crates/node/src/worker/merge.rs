@@ -191,7 +191,7 @@ impl Primaries {
             0
         } else {
             for (uid, taken) in taken {
-                session.taken.insert_before(uid, taken);
+                session.accepted.insert_before(uid, taken);
             }
             let sent = queue
                 .iter()

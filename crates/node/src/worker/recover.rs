@@ -28,7 +28,7 @@ use super::{
         interests::Member,
         journal::{instant_of, wall_ms},
         role::{Handed, Role},
-        seen::{Named, Taken, publication_id},
+        seen::{AcceptedPublications, Named, publication_id},
         sessions::Session,
         timers::Timer,
     },
@@ -65,7 +65,7 @@ struct Recovering {
     stored: StoredSession,
     subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     held: RecoveredSession,
-    taken: Taken,
+    accepted: AcceptedPublications,
     is_handed: bool,
 }
 
@@ -152,7 +152,7 @@ impl Primaries {
         // Times are not stored: all that waits has waited since now at the latest.
         session.outbound.note_time(now.instant);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
-        session.taken = recovering.taken;
+        session.accepted = recovering.accepted;
         let next = session.outbound.next_sequence();
         if recovering.is_handed {
             let switchover = None;
@@ -233,7 +233,7 @@ impl Recovery {
                     stored,
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
-                    taken: Taken::default(),
+                    accepted: AcceptedPublications::default(),
                     is_handed: false,
                 };
                 self.sessions.insert(place, recovering);
@@ -321,7 +321,7 @@ impl Recovery {
                     recovering.held.handle_append(append, message);
                     if let Some(named) = self.last_publication.filter(|_| append.message == 0) {
                         let taken = named.alone();
-                        recovering.taken.insert_before(named.id.session, taken);
+                        recovering.accepted.insert_before(named.id.session, taken);
                     }
                 }
             }
@@ -329,7 +329,7 @@ impl Recovery {
                 uid, generations, ..
             } => {
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
-                    recovering.taken.insert_before(*uid, **generations);
+                    recovering.accepted.insert_before(*uid, **generations);
                 }
             }
             JournalEntry::Handed { .. } => {

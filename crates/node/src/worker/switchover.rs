@@ -396,7 +396,11 @@ pub(super) fn hand_session_over(
     );
     let history = History {
         marks: marks.unwrap_or_default(),
-        taken: session.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
+        taken: session
+            .accepted
+            .iter()
+            .map(|(uid, it)| (uid, *it))
+            .collect(),
         // The client of a node that is drained is still connected, and answered there.
         inbound: (switchover.reason != Reason::Drain).then(|| {
             let ids = session.inbound.moving(true).collect();

@@ -253,7 +253,7 @@ impl Hub {
             !is_done
         });
         for (from, upto) in answers {
-            self.send_hint_message(from, &HintMessage::Taken { upto });
+            self.send_hint_message(from, &HintMessage::HintsAccepted { upto });
         }
     }
 }

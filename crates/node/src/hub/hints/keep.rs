@@ -487,7 +487,7 @@ impl Hub {
     }
 
     /// A node that was down has accepted what it was sent.
-    pub(super) fn handle_taken(&mut self, now: Now, target: NodeId, upto: u64) {
+    pub(super) fn handle_hints_accepted(&mut self, now: Now, target: NodeId, upto: u64) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;
         };

@@ -10,7 +10,7 @@
 //! | every node | `Covered` | who has backups of my sessions, if all have their backups |
 //! | a backup | `TookOver` | a node is down and its sessions have failed over to this one |
 //! | the node responsible for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
-//! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
+//! | likewise, to the node that is back | `Hinted`, answered by `HintsAccepted` | these are for you |
 //!
 //! A session may have moved meanwhile. If a backup of it is left at the node, the message reaches the backup, which passes it on to the primary
 //! (`replication`). If it has moved to another node that was down as well, that node gets the message too:
@@ -263,7 +263,7 @@ impl Hub {
                 }
             }
             HintMessage::Hinted { hints } => self.handle_hinted(now, from, &hints),
-            HintMessage::Taken { upto } => self.handle_taken(now, from, upto),
+            HintMessage::HintsAccepted { upto } => self.handle_hints_accepted(now, from, upto),
         }
     }
 

@@ -34,7 +34,7 @@ pub(in super::super) enum HintMessage<'a> {
     /// To the node that was down: these are for sessions of yours.
     Hinted { hints: Vec<Carried<'a>> },
     /// Its answer: they are accepted up to this serial.
-    Taken { upto: u64 },
+    HintsAccepted { upto: u64 },
 }
 
 /// A message that is kept, with its serial at the node that sends it.
@@ -47,7 +47,8 @@ pub(in super::super) struct Carried<'a> {
 
 /// The kinds below: no other message between hubs has one of them.
 #[cfg(test)]
-pub(in super::super) const KINDS: std::ops::RangeInclusive<u8> = kind::COVERED..=kind::TAKEN;
+pub(in super::super) const KINDS: std::ops::RangeInclusive<u8> =
+    kind::COVERED..=kind::HINTS_ACCEPTED;
 
 mod kind {
     pub(super) const COVERED: u8 = 60;
@@ -56,7 +57,7 @@ mod kind {
     pub(super) const KEPT: u8 = 63;
     pub(super) const DONE: u8 = 64;
     pub(super) const HINTED: u8 = 65;
-    pub(super) const TAKEN: u8 = 66;
+    pub(super) const HINTS_ACCEPTED: u8 = 66;
 }
 
 impl HintMessage<'_> {
@@ -100,9 +101,9 @@ impl HintMessage<'_> {
                 put_hints(&mut out, hints);
                 kind::HINTED
             }
-            Self::Taken { upto } => {
+            Self::HintsAccepted { upto } => {
                 put_u64(&mut out, *upto);
-                kind::TAKEN
+                kind::HINTS_ACCEPTED
             }
         };
         (kind, out)
@@ -138,7 +139,7 @@ impl<'a> HintMessage<'a> {
             kind::HINTED => Self::Hinted {
                 hints: reader.rest_of(carried)?,
             },
-            kind::TAKEN => Self::Taken {
+            kind::HINTS_ACCEPTED => Self::HintsAccepted {
                 upto: reader.u64()?,
             },
             _ => return None,
@@ -206,7 +207,7 @@ mod tests {
             },
             HintMessage::Done { target, upto: 8 },
             HintMessage::Hinted { hints },
-            HintMessage::Taken { upto: 8 },
+            HintMessage::HintsAccepted { upto: 8 },
         ]
     }
 

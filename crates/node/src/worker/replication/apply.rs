@@ -31,7 +31,7 @@ use crate::{
                 stream::Progress,
             },
             role::Role,
-            seen::{Named, Taken},
+            seen::{AcceptedPublications, Named},
             sessions::{Session, SessionKey},
             timers::Timer,
         },
@@ -76,7 +76,7 @@ impl Reading {
     fn take_plain(
         &mut self,
         now: Now,
-        (backup, taken): (&mut Backup, &mut Taken),
+        (backup, accepted): (&mut Backup, &mut AcceptedPublications),
         append: &PlainAppend,
         placeholder: &Rc<Message>,
     ) {
@@ -86,7 +86,7 @@ impl Reading {
         }
         let has_received = known.is_some();
         if let Some(message) = &known {
-            taken.note(message);
+            accepted.note(message);
         }
         let message = known.unwrap_or_else(|| Rc::clone(placeholder));
         backup.held.note_time(now.instant);
@@ -393,7 +393,7 @@ impl Sources {
     ) {
         let key = self.find(source, number);
         if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
-            session.taken.insert_before(uid, taken);
+            session.accepted.insert_before(uid, taken);
         }
     }
 
@@ -453,7 +453,7 @@ impl Sources {
             JournalEntry::Run(run) => {
                 let mut append = run.first;
                 for _ in 0..run.count {
-                    let backup = (&mut **backup, &mut session.taken);
+                    let backup = (&mut **backup, &mut session.accepted);
                     reading.take_plain(now, backup, &append, &self.placeholder);
                     append = append.next();
                 }
@@ -477,7 +477,7 @@ impl Sources {
                     reading.unblocked.extend(awaited.blocks);
                 }
                 if let Some(message) = &known {
-                    session.taken.note(message);
+                    session.accepted.note(message);
                 }
                 let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
                 backup.held.note_time(now.instant);

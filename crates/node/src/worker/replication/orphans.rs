@@ -316,8 +316,8 @@ impl Sources {
                     continue;
                 }
                 let unblocked = &mut cx.arrivals.unblocked;
-                let taken = &mut session.taken;
-                backup.take(now.instant, taken, delivery, is_seen, unblocked);
+                let accepted = &mut session.accepted;
+                backup.take(now.instant, accepted, delivery, is_seen, unblocked);
             }
         }
         changes.extend(self.drop_backup(cx, orphan.key));

@@ -157,7 +157,7 @@ impl Worker {
                 .pending
                 .retain(|pending| !marks.contain(pending.delivery.message.id()));
             for (uid, taken) in &history.taken {
-                session.taken.insert_before(*uid, *taken);
+                session.accepted.insert_before(*uid, *taken);
             }
         }
         if let Some(source) = self.sources.sources.get_mut(&source) {
@@ -278,7 +278,7 @@ impl Worker {
         let snapshot = backup.snapshot(place, now.instant);
         let moved = Moved {
             marks: Marks::new(),
-            taken: backup.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
+            taken: backup.accepted.iter().map(|(uid, it)| (uid, *it)).collect(),
             queue: backup.outbound.queue().cloned().collect(),
         };
         self.merge_own_branch(now, here, snapshot, merge, moved);
@@ -316,7 +316,7 @@ impl Session {
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut self.outbound, &mut self.inbound);
         self.outbound.note_time(now.instant);
-        self.taken.continue_generations();
+        self.accepted.continue_generations();
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.
         pending.retain(|it| self.is_new_message(&it.delivery, it.is_seen));

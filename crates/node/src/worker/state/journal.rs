@@ -147,7 +147,7 @@ impl Journal {
         session: &Session,
         now: Now,
         outgoing: &mut Outgoing<'_>,
-        form: Taken<'_>,
+        form: Acceptance<'_>,
     ) {
         let (stored, group) = (session.stored, outgoing.group());
         debug_assert!(stored.is_some(), "only what is stored is journaled");
@@ -410,7 +410,7 @@ fn key_in(log: u8, number: u64) -> Vec<u8> {
 
 /// How a session accepts a message.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct Taken<'a> {
+pub(in crate::worker) struct Acceptance<'a> {
     pub qos: thicket_mqtt::Qos,
     pub retain: bool,
     pub packet_id: Option<PacketId>,
@@ -451,8 +451,8 @@ pub(in crate::worker) fn write_counters(writer: &mut JournalWriter, session: &Se
 }
 
 /// The QoS 2 publications that a session accepted.
-pub(in crate::worker) fn write_taken(writer: &mut JournalWriter, session: &Session) {
-    for (uid, taken) in session.taken.iter() {
+pub(in crate::worker) fn write_accepted(writer: &mut JournalWriter, session: &Session) {
+    for (uid, taken) in session.accepted.iter() {
         writer.taken(session.stored.number, uid, taken);
     }
 }

@@ -180,13 +180,13 @@ impl Seen {
 
 /// Publications that one session accepted.
 #[derive(Debug)]
-pub(in crate::worker) struct Taken {
+pub(in crate::worker) struct AcceptedPublications {
     here: Seen,
     /// Those it accepted where it was before: sent again, they arrive here for the first time.
     before: Seen,
 }
 
-impl Default for Taken {
+impl Default for AcceptedPublications {
     fn default() -> Self {
         Self {
             here: Seen::with_maximum(Self::PUBLISHERS),
@@ -195,7 +195,7 @@ impl Default for Taken {
     }
 }
 
-impl Taken {
+impl AcceptedPublications {
     /// Publishers remembered of a session.
     const PUBLISHERS: usize = 64;
 
@@ -297,12 +297,12 @@ mod tests {
 
     #[test]
     fn what_was_under_way_when_generations_jumped_is_known_after_it() {
-        let mut taken = Taken::default();
-        taken.insert(id(3));
-        taken.insert(id(GENERATIONS_OF_A_BRANCH + 5));
-        taken.continue_generations();
-        let mut moved = Taken::default();
-        for (uid, generations) in taken.iter() {
+        let mut accepted = AcceptedPublications::default();
+        accepted.insert(id(3));
+        accepted.insert(id(GENERATIONS_OF_A_BRANCH + 5));
+        accepted.continue_generations();
+        let mut moved = AcceptedPublications::default();
+        for (uid, generations) in accepted.iter() {
             moved.insert_before(uid, *generations);
         }
         let known = [(2, true), (3, false), (GENERATIONS_OF_A_BRANCH + 5, false)];
@@ -313,29 +313,33 @@ mod tests {
 
     #[test]
     fn what_a_session_took_elsewhere_is_not_new() {
-        let mut taken = Taken::default();
-        assert!(taken.insert(id(1)));
-        assert!(taken.insert(id(1)), "the worker tells those apart");
-        taken.continue_generations();
-        taken.insert_before(1, Generations::of_one(900, 0));
+        let mut accepted = AcceptedPublications::default();
+        assert!(accepted.insert(id(1)));
+        assert!(accepted.insert(id(1)), "the worker tells those apart");
+        accepted.continue_generations();
+        accepted.insert_before(1, Generations::of_one(900, 0));
         for (generation, is_new) in [(1, false), (2, true), (900, false), (901, true)] {
-            assert_eq!(taken.insert(id(generation)), is_new, "{generation}");
+            assert_eq!(accepted.insert(id(generation)), is_new, "{generation}");
         }
-        assert_eq!(taken.iter().count(), 2);
+        assert_eq!(accepted.iter().count(), 2);
     }
 
     #[test]
     fn what_others_have_seen_is_new_to_a_session_that_surely_did_not_take_it() {
-        let mut taken = Taken::default();
-        taken.insert_before(1, Generations::of_one(5, 0));
-        taken.insert(id(7));
+        let mut accepted = AcceptedPublications::default();
+        accepted.insert_before(1, Generations::of_one(5, 0));
+        accepted.insert(id(7));
         for (generation, is_new) in [(5, false), (6, true), (6, false), (7, false)] {
-            assert_eq!(taken.insert_again(id(generation)), is_new, "{generation}");
+            assert_eq!(
+                accepted.insert_again(id(generation)),
+                is_new,
+                "{generation}"
+            );
         }
-        for session in 2..=Taken::PUBLISHERS as u128 + 1 {
-            taken.insert(of(session, 1));
+        for session in 2..=AcceptedPublications::PUBLISHERS as u128 + 1 {
+            accepted.insert(of(session, 1));
         }
-        assert!(!taken.insert_again(id(8)), "its publisher was forgotten");
+        assert!(!accepted.insert_again(id(8)), "its publisher was forgotten");
     }
 
     #[test]
@@ -380,10 +384,13 @@ mod tests {
                 !seen.insert(other.id.into()),
                 "its content is not known, so it may be the same"
             );
-            let mut taken = Taken::default();
-            taken.insert(known);
-            taken.continue_generations();
-            assert!(!taken.insert(known) && taken.insert(other), "{other:?}");
+            let mut accepted = AcceptedPublications::default();
+            accepted.insert(known);
+            accepted.continue_generations();
+            assert!(
+                !accepted.insert(known) && accepted.insert(other),
+                "{other:?}"
+            );
         }
     }
 }

@@ -30,7 +30,7 @@ use super::{
     retained::Overtaken,
     rights::SessionRights,
     role::Role,
-    seen::{Named, Taken},
+    seen::{AcceptedPublications, Named},
 };
 use crate::{
     ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of,
@@ -99,7 +99,7 @@ pub(in crate::worker) struct Session {
     /// Whose client's it is; set by [`Sessions`].
     tenant: Option<TenantId>,
     /// QoS 2 publications that it accepted, as it outlives its connection.
-    pub taken: Taken,
+    pub accepted: AcceptedPublications,
     /// Where it is recorded.
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
@@ -181,7 +181,7 @@ impl Session {
             imported: BTreeSet::new(),
             marks: Marks::new(),
             begun: None,
-            taken: Taken::default(),
+            accepted: AcceptedPublications::default(),
             stored: StoredAs::default(),
             epoch: Epoch::NONE,
             clean_epoch: Epoch::NONE,
@@ -210,9 +210,9 @@ impl Session {
             return !is_seen;
         }
         if is_seen {
-            self.taken.insert_again(publication)
+            self.accepted.insert_again(publication)
         } else {
-            self.taken.insert(publication)
+            self.accepted.insert(publication)
         }
     }
 

@@ -9,7 +9,7 @@ use thicket_session::{
 };
 
 use super::pending::{Pending, Pendings};
-use crate::{Limits, worker::state::seen::Taken};
+use crate::{Limits, worker::state::seen::AcceptedPublications};
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
 pub(in crate::worker) const ADOPTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,14 +104,14 @@ impl Backup {
     pub fn take(
         &mut self,
         now: Instant,
-        taken: &mut Taken,
+        accepted: &mut AcceptedPublications,
         delivery: Delivery,
         is_seen: bool,
         unblocked: &mut Vec<StreamPosition>,
     ) {
         let id = delivery.message.id();
         if !self.awaited.is_empty() && self.awaits(id) {
-            taken.note(&delivery.message);
+            accepted.note(&delivery.message);
             let named = (id, 0)..=(id, u64::MAX);
             for ((_, sequence), awaited) in self.awaited.extract_if(named, |_, _| true) {
                 self.held.resolve(sequence, &delivery.message);
@@ -236,10 +236,10 @@ mod tests {
             group: None,
         };
         let mut unblocked = Vec::new();
-        let taken = &mut Taken::default();
+        let accepted = &mut AcceptedPublications::default();
         backup.take(
             Instant::from_millis(1),
-            taken,
+            accepted,
             delivery,
             false,
             &mut unblocked,
