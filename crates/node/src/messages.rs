@@ -433,7 +433,7 @@ pub(crate) enum BackupReport {
     /// Positions up to which the stream is applied, and held.
     Held { applied: u64, held: u64 },
     /// Messages that the stream named have not arrived: numbers of sessions with sequences.
-    Wanted(Vec<(u64, u64)>),
+    Missing(Vec<(u64, u64)>),
     /// A message of a session reached only its backup.
     Reached(ReachedBackup),
 }

@@ -36,7 +36,7 @@ impl Hub {
     fn node_report(&self, node: NodeId, member: &Member, status: Option<NodeStatus>) -> NodeReport {
         let is_up = status.as_ref().is_some_and(|status| status.is_up);
         let wire = status.as_ref().filter(|status| status.is_up);
-        let out_since = member.out_since.filter(|_| !is_up);
+        let down_since = member.down_since.filter(|_| !is_up);
         let hints = self.hints.report(Some(node));
         let mut report = NodeReport {
             name: member.name.clone(),
@@ -45,7 +45,7 @@ impl Hub {
             address: String::new(),
             is_self: node == self.cx.own(),
             reachable: is_up,
-            out_since_ms: out_since.map(WallClock::as_unix_millis),
+            out_since_ms: down_since.map(WallClock::as_unix_millis),
             wire_version: wire.map(|status| self.cx.overlay.wire_version(status.slot).number()),
             rtt_us: None,
             key: None,
@@ -134,7 +134,7 @@ impl Hub {
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
         let mut all = vec![
-            self.wanted.cached(),
+            self.interests.cached(),
             self.retained.removed_topics(),
             self.ownership.ended(),
             self.hints.arrivals.remembered(),

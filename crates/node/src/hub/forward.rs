@@ -8,7 +8,7 @@ use thicket_overlay::{
 };
 
 use super::{
-    Hub, backlog::ForwardBatch, interests::Wanted, outgoing::Forwarded, retained::Observed,
+    Hub, backlog::ForwardBatch, interests::Interests, outgoing::Forwarded, retained::WriteOrder,
 };
 use crate::{
     EventLevel, Now, WorkerId,
@@ -192,7 +192,7 @@ impl Hub {
             if rest.is_empty() {
                 return;
             }
-            if self.wanted.has_looked_enough() {
+            if self.interests.has_looked_enough() {
                 self.cx.overlay.note_received(now.instant, link);
                 return self.unread.push_back((link, rest.to_vec()));
             }
@@ -206,11 +206,11 @@ impl Hub {
 
     fn read_part(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
         self.arrivals.checks_hints = self.hints.arrivals.may_come_again(now.instant);
-        let (wanted, arrivals) = (&mut self.wanted, &mut self.arrivals);
+        let (interests, arrivals) = (&mut self.interests, &mut self.arrivals);
         self.cx
             .overlay
             .handle_received(now.instant, link, bytes, |delivery| {
-                arrivals.take(wanted, &delivery)
+                arrivals.take(interests, &delivery)
             });
         let mut arrivals = std::mem::take(&mut self.arrivals);
         // They leave with the round, or before messages that may refer to them: an origin is announced before its first message.
@@ -297,7 +297,7 @@ impl Hub {
         // What a comparison of retained messages brought earlier was delivered then, and so was what another node had kept for this one.
         let is_retained = record.retain
             && record.shared.is_empty()
-            && self.retained.observe(now, message_origin, &record) == Observed::Known;
+            && self.retained.observe(now, message_origin, &record) == WriteOrder::Known;
         let was_kept = record.shared.is_empty()
             && record.number > 0
             && self.hints.arrivals.has(message_origin, record.number);
@@ -320,7 +320,7 @@ impl Hub {
 
     /// Appends a message of another node to the batches of the workers with matching subscriptions. Returns their number.
     pub(super) fn deliver(&mut self, origin: Origin, record: &Record<'_>, bytes: &[u8]) -> u32 {
-        let route = self.wanted.route(record.topic);
+        let route = self.interests.route(record.topic);
         if record.shared.is_empty() {
             for worker in &route.plain {
                 self.cx.outgoing.add_record(*worker, origin, bytes);
@@ -332,12 +332,13 @@ impl Hub {
             // Without members here any worker can find where there are some.
             let worker = route
                 .group(name, filter)
-                .and_then(|places| self.wanted.choose(places))
+                .and_then(|places| self.interests.choose(places))
                 .unwrap_or(WorkerId(0));
             self.cx.outgoing.add_record(worker, origin, bytes);
             recipients += 1;
         }
-        self.wanted.note_work(work::GROUP * u64::from(recipients));
+        self.interests
+            .note_work(work::GROUP * u64::from(recipients));
         recipients
     }
 
@@ -350,7 +351,7 @@ impl Hub {
         bytes: &[u8],
         way: Way,
     ) -> u32 {
-        let workers = self.wanted.route(topic).plain.clone();
+        let workers = self.interests.route(topic).plain.clone();
         let recipients = workers.len() as u32;
         for worker in workers {
             let bytes = bytes.to_vec();
@@ -455,7 +456,7 @@ impl Arrivals {
         }
     }
 
-    fn take(&mut self, wanted: &mut Wanted, delivery: &Delivery<'_>) {
+    fn take(&mut self, interests: &mut Interests, delivery: &Delivery<'_>) {
         let (record, bytes) = (delivery.record, delivery.bytes);
         let may_be_known = self.checks_hints && record.number > 0;
         let is_late = record.retain || !record.shared.is_empty() || may_be_known;
@@ -464,7 +465,7 @@ impl Arrivals {
             self.late.push((delivery.origin, bytes.len() as u32));
             return;
         }
-        let route = wanted.route(record.topic);
+        let route = interests.route(record.topic);
         for worker in &route.plain {
             let index = usize::from(worker.0);
             let batches = &mut self.records[index];

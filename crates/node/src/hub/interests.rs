@@ -83,7 +83,7 @@ struct Applying {
 
 /// All interests that a hub has.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct Interests {
     tree: SubscriptionTree<Workers>,
     cache: MatchCache<Rc<WorkerRoute>>,
     /// The interests of other nodes: removed key by key when one goes down.
@@ -101,7 +101,7 @@ pub(super) struct Wanted {
     everywhere: Rc<WorkerRoute>,
 }
 
-impl Wanted {
+impl Interests {
     pub fn new(workers: u8, seed: u64) -> Self {
         let all = (0..workers).map(WorkerId).collect();
         let workers = usize::from(workers);
@@ -280,7 +280,7 @@ impl Hub {
     ) {
         for change in &changes {
             let key = interest_key(&change.key);
-            let wanted = self.wanted.apply(from, change);
+            let wanted = self.interests.apply(from, change);
             let everything = self.flooding(&key).map(|all| Interest {
                 persistent: wanted.is_some_and(|wanted| wanted.persistent),
                 ..all
@@ -296,17 +296,17 @@ impl Hub {
                 ),
                 None => self.cx.overlay.clear_interest(&key),
             };
-            self.wanted.version = self.wanted.version.max(version);
+            self.interests.version = self.interests.version.max(version);
         }
         let place = Place::Worker(from);
         let changes: Vec<_> = changes.into_iter().map(|change| (place, change)).collect();
         self.send_to_workers(Some(from), &changes);
         let settling = Settling {
             sequence,
-            peers: self.wanted.sent.clone(),
-            version: self.wanted.version,
+            peers: self.interests.sent.clone(),
+            version: self.interests.version,
         };
-        self.wanted.settling[usize::from(from.0)].push_back(settling);
+        self.interests.settling[usize::from(from.0)].push_back(settling);
         self.settle_interests();
     }
 
@@ -335,7 +335,7 @@ impl Hub {
                 persistent,
                 weight,
             };
-            self.wanted.version = self.cx.overlay.set_interest(key, value);
+            self.interests.version = self.cx.overlay.set_interest(key, value);
         }
     }
 
@@ -346,7 +346,7 @@ impl Hub {
             if Some(worker) == except {
                 continue;
             }
-            let sequence = &mut self.wanted.sent[usize::from(index)];
+            let sequence = &mut self.interests.sent[usize::from(index)];
             *sequence += 1;
             let content = ToWorker::Peers {
                 sequence: *sequence,
@@ -357,7 +357,7 @@ impl Hub {
     }
 
     pub(super) fn handle_peers_applied(&mut self, from: WorkerId, sequence: u64) {
-        let applied = &mut self.wanted.applied[usize::from(from.0)];
+        let applied = &mut self.interests.applied[usize::from(from.0)];
         *applied = (*applied).max(sequence);
         self.settle_interests();
         let everywhere = |applying: &mut Applying, applied: &[u64]| {
@@ -368,9 +368,9 @@ impl Hub {
                 .all(|(sent, applied)| applied >= sent)
         };
         while let Some(done) = self
-            .wanted
+            .interests
             .applying
-            .pop_front_if(|applying| everywhere(applying, &self.wanted.applied))
+            .pop_front_if(|applying| everywhere(applying, &self.interests.applied))
         {
             self.cx.overlay.interests_applied(done.slot, done.version);
         }
@@ -381,8 +381,8 @@ impl Hub {
         let version = self.cx.overlay.settled_version();
         for index in 0..self.cx.config.workers {
             let mut settled = None;
-            let applied = &self.wanted.applied;
-            let queue = &mut self.wanted.settling[usize::from(index)];
+            let applied = &self.interests.applied;
+            let queue = &mut self.interests.settling[usize::from(index)];
             let is_done = |settling: &mut Settling| {
                 let others = settling.peers.iter().zip(applied).enumerate();
                 settling.version <= version
@@ -413,10 +413,11 @@ impl Hub {
         let mut announced = Vec::with_capacity(changes.len());
         if self.hints_note_node(now, slot, &changes) {
             // All its interests; what was kept of them from before is void.
-            announced = self.wanted.send_again(slot, &BTreeMap::new());
+            announced = self.interests.send_again(slot, &BTreeMap::new());
         }
-        self.wanted.note_work(work::CHANGE * changes.len() as u64);
-        let keys = self.wanted.remote.entry(slot).or_default();
+        self.interests
+            .note_work(work::CHANGE * changes.len() as u64);
+        let keys = self.interests.remote.entry(slot).or_default();
         for change in changes {
             // A group whose name no client could have chosen is ignored.
             let Some(key) = subscription_filter(&change.key) else {
@@ -430,8 +431,8 @@ impl Hub {
             announced.push((place, InterestChange { key, interest }));
         }
         self.send_to_workers(None, &announced);
-        self.wanted.applying.push_back(Applying {
-            peers: self.wanted.sent.clone(),
+        self.interests.applying.push_back(Applying {
+            peers: self.interests.sent.clone(),
             slot,
             version,
         });
@@ -439,9 +440,9 @@ impl Hub {
 
     /// A node is down: its interests are void, but for what `hints` keeps of them.
     pub(super) fn void_interests_of(&mut self, slot: NodeSlot) -> PlaceChanges {
-        let applying = &mut self.wanted.applying;
+        let applying = &mut self.interests.applying;
         applying.retain(|applying| applying.slot != slot);
-        self.wanted.send_again(slot, &BTreeMap::new())
+        self.interests.send_again(slot, &BTreeMap::new())
     }
 
     /// Sends every worker changes of interests of nodes that announce nothing themselves.

@@ -36,7 +36,7 @@ pub(super) struct Member {
     pub name: String,
     changes: u64,
     /// When it went down, if this process noticed.
-    pub out_since: Option<WallClock>,
+    pub down_since: Option<WallClock>,
 }
 
 impl Member {
@@ -65,9 +65,9 @@ impl Members {
         let member = self.known.entry(node).or_insert(Member {
             name: name.to_owned(),
             changes: 0,
-            out_since: None,
+            down_since: None,
         });
-        member.out_since = None;
+        member.down_since = None;
         if member.belongs() && member.name == name {
             return;
         }
@@ -86,14 +86,14 @@ impl Members {
                 .find(|(_, member)| is_it(member))
                 .map(|(node, _)| *node)
         };
-        let node = find(|it| !it.belongs()).or_else(|| find(|it| it.out_since.is_some()));
+        let node = find(|it| !it.belongs()).or_else(|| find(|it| it.down_since.is_some()));
         node.is_some_and(|node| self.known.remove(&node).is_some())
     }
 
     /// A node is down.
-    pub fn note_out(&mut self, node: NodeId, now: WallClock) {
+    pub fn note_down(&mut self, node: NodeId, now: WallClock) {
         if let Some(member) = self.known.get_mut(&node) {
-            member.out_since = Some(now);
+            member.down_since = Some(now);
         }
     }
 
@@ -121,7 +121,7 @@ impl Members {
                 let member = Member {
                     name: announced.name.to_owned(),
                     changes: announced.changes,
-                    out_since: None,
+                    down_since: None,
                 };
                 self.known.insert(announced.node, member);
             }
@@ -294,7 +294,7 @@ mod tests {
             members.iter().all(|(node, _)| node.0 < u64::MAX),
             "all may be there"
         );
-        members.note_out(NodeId(7), WallClock::from_unix_millis(1));
+        members.note_down(NodeId(7), WallClock::from_unix_millis(1));
         members.join(NodeId(u64::MAX), "late");
         let nodes: Vec<u64> = nodes(&members);
         assert!(

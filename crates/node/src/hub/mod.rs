@@ -64,7 +64,7 @@ use self::{
     directory::Directory,
     forward::Arrivals,
     hints::Hints,
-    interests::Wanted,
+    interests::Interests,
     members::Members,
     outgoing::Outgoing,
     ownership::Ownership,
@@ -83,7 +83,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Hub {
     cx: Context,
-    wanted: Wanted,
+    interests: Interests,
     /// Bytes of links that wait for the next round.
     unread: VecDeque<(LinkId, Vec<u8>)>,
     /// Messages of workers that wait for the next round.
@@ -141,7 +141,7 @@ impl Hub {
     pub fn new(config: HubConfig, now: Now, seed: u64) -> Self {
         let workers = config.workers;
         let mut hub = Self {
-            wanted: Wanted::new(workers, seed),
+            interests: Interests::new(workers, seed),
             unread: VecDeque::new(),
             backlog: Backlog::default(),
             admissions: Admissions::default(),
@@ -312,7 +312,7 @@ impl Hub {
         if self.at_rest.is_some_and(|rest| now.instant < rest.until) {
             return;
         }
-        self.wanted.begin_round();
+        self.interests.begin_round();
         self.backlog.begin_round();
         self.review_joined(now);
         self.review_members(now);

@@ -316,7 +316,7 @@ impl Hub {
 
     /// A node is down: its sessions fail over to their backups, unless this side has no quorum.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
-        self.cx.members.note_out(node, now.wall);
+        self.cx.members.note_down(node, now.wall);
         if self.cx.quorum.is_minority() || self.cx.quorum.returned.contains(&node) {
             let incarnation = self.cx.directory.incarnations.get(&node).copied();
             self.ownership.forget_backup_parts(node);

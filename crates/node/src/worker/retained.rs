@@ -165,9 +165,9 @@ impl Context {
     pub(super) fn has_last(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
         let (publish, _) = publish_of(record, now);
         let id = message_id(origin, record.number);
-        let word = LastMessage::of(&publish, id, record.publication);
+        let message = LastMessage::of(&publish, id, record.publication);
         let last = &self.arrivals.last_retained;
-        !last.is_outdone_by(record.topic, word)
+        !last.is_older_than_last(record.topic, message)
     }
 
     pub(super) fn deliver_replayed(

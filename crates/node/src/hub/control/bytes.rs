@@ -46,7 +46,7 @@ mod kind {
     pub(super) const REFUSAL_NOTED: u8 = 31;
     pub(super) const REPLICATE: u8 = 20;
     pub(super) const BACKUPS_HELD: u8 = 21;
-    pub(super) const BACKUPS_WANTED: u8 = 22;
+    pub(super) const BACKUPS_MISSING: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
     pub(super) const SETTINGS: u8 = 51;
     pub(super) const STATE: u8 = 80;
@@ -467,7 +467,7 @@ impl<'a> Message<'a> {
                     part: reader.part()?,
                 }
             }
-            kind::BACKUPS_HELD | kind::BACKUPS_WANTED | kind::REACHED_BACKUP => {
+            kind::BACKUPS_HELD | kind::BACKUPS_MISSING | kind::REACHED_BACKUP => {
                 Self::BackupReport {
                     stream: reader.stream()?,
                     report: reader.report(kind)?,
@@ -548,12 +548,12 @@ fn put_report(out: &mut Vec<u8>, report: &BackupReport) -> u8 {
             put_u64(out, *held);
             kind::BACKUPS_HELD
         }
-        BackupReport::Wanted(wanted) => {
-            for (session, sequence) in wanted {
+        BackupReport::Missing(missing) => {
+            for (session, sequence) in missing {
                 put_u64(out, *session);
                 put_u64(out, *sequence);
             }
-            kind::BACKUPS_WANTED
+            kind::BACKUPS_MISSING
         }
         BackupReport::Reached(reached) => {
             put_u64(out, reached.session);
@@ -608,9 +608,9 @@ impl<'a> Reader<'a> {
                 applied: self.u64()?,
                 held: self.u64()?,
             }),
-            kind::BACKUPS_WANTED => {
-                let wanted = self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?;
-                Some(BackupReport::Wanted(wanted))
+            kind::BACKUPS_MISSING => {
+                let missing = self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?;
+                Some(BackupReport::Missing(missing))
             }
             _ => {
                 let session = self.u64()?;

@@ -7,7 +7,7 @@ use thicket_overlay::{Known, NodeId, record::Record};
 use thicket_session::time::Instant;
 
 use super::{
-    super::{Hub, retained::Observed},
+    super::{Hub, retained::WriteOrder},
     wire::{Carried, HintMessage},
 };
 use crate::{
@@ -179,7 +179,7 @@ impl Hub {
     /// Delivers to the workers with matching subscriptions; retained messages may have arrived when the nodes compared theirs.
     fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
         let is_known =
-            record.retain && self.retained.observe(now, origin, record) == Observed::Known;
+            record.retain && self.retained.observe(now, origin, record) == WriteOrder::Known;
         let recipients = if is_known {
             0
         } else {

@@ -12,7 +12,7 @@ struct Plan {
     /// Nodes that are about to be back, perhaps with such sessions.
     expected: Vec<NodeId>,
     /// Nodes that may or may not be down.
-    limbo: Vec<NodeSlot>,
+    undecided: Vec<NodeSlot>,
 }
 
 impl Hub {
@@ -40,9 +40,9 @@ impl Hub {
             && record.shared.is_empty()
         {
             (plan.targets, plan.expected) = self.hints.recipients(record.topic);
-            let is_limbo =
+            let is_undecided =
                 |slot: &&NodeSlot| self.cx.overlay.is_down(**slot) && self.cx.up.contains_key(slot);
-            plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
+            plan.undecided = destinations.iter().filter(is_undecided).copied().collect();
         }
         plan
     }
@@ -60,12 +60,12 @@ impl Hub {
             live,
             targets,
             expected,
-            mut limbo,
+            mut undecided,
         } = self.plan(entry, record, destinations);
         let refuses = self.cx.config.on_full == OnFull::Refuse;
         let cost = record.len() as u64;
-        let undecided = self.hints.limbo.bytes + cost * limbo.len() as u64;
-        let is_over = !limbo.is_empty() && undecided > self.cx.config.hint_bytes;
+        let undecided_bytes = self.hints.undecided.bytes + cost * undecided.len() as u64;
+        let is_over = !undecided.is_empty() && undecided_bytes > self.cx.config.hint_bytes;
         if refuses
             && (is_over
                 || targets
@@ -78,10 +78,10 @@ impl Hub {
         }
         if is_over {
             self.hints.dropped += 1;
-            limbo.clear();
+            undecided.clear();
         }
         let forwarded = self.forward_live(now, from, entry, record, &live);
-        let unheld = (targets.len() + limbo.len()) as u32;
+        let unheld = (targets.len() + undecided.len()) as u32;
         let is_under_way = match forwarded {
             Forwarded::Refused => return forwarded,
             Forwarded::Sent => true,
@@ -108,8 +108,8 @@ impl Hub {
             at: now.instant,
             record: record.into(),
         };
-        for slot in limbo {
-            self.hints.limbo.push(slot, message.clone());
+        for slot in undecided {
+            self.hints.undecided.push(slot, message.clone());
         }
         let hint = self.hint_of(&message);
         self.add_hints(now, &targets, &hint);
@@ -142,7 +142,7 @@ impl Hub {
             record: Rc::from(&*message.record),
             since: message.at,
             expires_at: expiry.map(|ms| message.at + Duration::from_millis(ms)),
-            holder: Holder::Wanted,
+            holder: Holder::Unassigned,
             is_awaited: true,
         }
     }
@@ -257,9 +257,9 @@ impl Hub {
         abandoned: Vec<Abandoned>,
         active: &[NodeId],
     ) {
-        let limbo = self.hints.limbo.take(slot);
+        let undecided = self.hints.undecided.take(slot);
         let messages = abandoned.into_iter().map(|message| (message, false));
-        let messages = messages.chain(limbo.into_iter().map(|message| (message, true)));
+        let messages = messages.chain(undecided.into_iter().map(|message| (message, true)));
         for (message, is_counted) in messages {
             let targets = match Record::decode(&message.record) {
                 Ok((record, _)) if record.shared.is_empty() && record.qos > Qos::AtMostOnce => {
@@ -323,7 +323,7 @@ impl Hub {
         let strangers: Vec<NodeId> = known.filter(|it| !members.has(**it)).copied().collect();
         for node in strangers {
             if let Some(absent) = self.hints.absent.remove(&node) {
-                let changes = self.wanted.send_again(absent.slot, &Entries::new());
+                let changes = self.interests.send_again(absent.slot, &Entries::new());
                 self.send_places(&changes);
             }
             self.drop_hints_for(node);
@@ -377,7 +377,7 @@ impl Hub {
             let records: Vec<_> = unheld
                 .iter_mut()
                 .map(|hint| {
-                    hint.holder = Holder::Told(second);
+                    hint.holder = Holder::Asked(second);
                     (hint.serial, hint.origin, hint.aged(now.instant))
                 })
                 .collect();

@@ -60,7 +60,7 @@ const BATCH_BYTES: usize = 128 * 1024;
 /// Bytes under way to a node that is back.
 const WINDOW_BYTES: usize = 512 * 1024;
 /// The limit for all nodes together, as a multiple of the limit for one node.
-const NODES: u64 = 4;
+const TOTAL_LIMIT: u64 = 4;
 /// How often expired messages are removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -77,12 +77,12 @@ struct Waiting {
 
 /// Messages for nodes of which it is not decided yet whether they are down. The limit is that of one node that is down.
 #[derive(Debug, Default)]
-struct Limbo {
+struct Undecided {
     messages: Vec<(NodeSlot, Abandoned)>,
     bytes: u64,
 }
 
-impl Limbo {
+impl Undecided {
     fn push(&mut self, slot: NodeSlot, message: Abandoned) {
         self.bytes += message.record.len() as u64;
         self.messages.push((slot, message));
@@ -112,10 +112,10 @@ pub(super) struct Hints {
     queues: BTreeMap<NodeId, HintQueue>,
     /// By stream and number.
     waiting: BTreeMap<(u16, u64), Waiting>,
-    limbo: Limbo,
+    undecided: Undecided,
     last_serial: u64,
     /// Serials between which each node was down last.
-    outs: BTreeMap<NodeId, (u64, u64)>,
+    outages: BTreeMap<NodeId, (u64, u64)>,
     /// Until when those that are still down are expected, since one of them is back.
     expected_until: Option<Instant>,
     dropped: u64,
@@ -136,9 +136,9 @@ impl Hints {
             returning: BTreeMap::new(),
             queues: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            limbo: Limbo::default(),
+            undecided: Undecided::default(),
             last_serial: 0,
-            outs: BTreeMap::new(),
+            outages: BTreeMap::new(),
             expected_until: None,
             dropped: 0,
             sweep_at: Instant::default(),
@@ -156,7 +156,7 @@ impl Hints {
     fn has_capacity(&self, target: NodeId, len: u64, maximum: u64) -> bool {
         let queue = self.queues.get(&target);
         let bytes = queue.map_or(0, HintQueue::bytes);
-        bytes + len <= maximum && self.bytes() + len <= maximum.saturating_mul(NODES)
+        bytes + len <= maximum && self.bytes() + len <= maximum.saturating_mul(TOTAL_LIMIT)
     }
 
     /// What is kept for one node, or for all.
@@ -335,7 +335,7 @@ impl Hub {
         hints.returning.remove(&slot);
         hints.arrivals.lose_node(node);
         let mark = hints.last_serial;
-        hints.outs.insert(node, (mark, u64::MAX));
+        hints.outages.insert(node, (mark, u64::MAX));
         let covered = hints.covered.remove(&node).flatten();
         let entries = entries_of(persistent.iter().map(|(key, value)| (key, *value)));
         if !entries.is_empty() {
@@ -369,7 +369,7 @@ impl Hub {
         let kept = absent.and_then(Absent::into_kept_topics);
         hints.returning.insert(slot, kept);
         hints.queues.values_mut().for_each(HintQueue::seek_holders);
-        if hints.outs.contains_key(&node) {
+        if hints.outages.contains_key(&node) {
             self.expect_others(now);
         }
         self.send_covered(node);
@@ -378,19 +378,19 @@ impl Hub {
     /// A node is back. If this node was the partitioned one, the others that are still down will be back soon. Sessions may have moved to them, and
     /// messages for a session are kept only under its former node. So all messages are kept for these nodes for as long as linking may take.
     fn expect_others(&mut self, now: Now) {
-        let is_out = |(node, (_, upto)): (&NodeId, &(u64, u64))| {
+        let is_down = |(node, (_, upto)): (&NodeId, &(u64, u64))| {
             (*upto == u64::MAX && self.cx.members.has(*node)).then_some(*node)
         };
-        let out: Vec<NodeId> = self.hints.outs.iter().filter_map(is_out).collect();
+        let down: Vec<NodeId> = self.hints.outages.iter().filter_map(is_down).collect();
         self.hints.expected_until = Some(now.instant + self.cx.config.overlay.timing.link_grace);
-        for node in out {
+        for node in down {
             if let Some(slot) = self.cx.overlay.slot_of(node)
                 && !self.cx.up.contains_key(&slot)
             {
                 let new = || Absent::without_sessions(slot);
                 let absent = self.hints.absent.entry(node).or_insert_with(new);
                 absent.is_expected = true;
-                let changes = self.wanted.send_again(slot, &absent.kept());
+                let changes = self.interests.send_again(slot, &absent.kept());
                 self.send_places(&changes);
             }
         }
@@ -411,7 +411,7 @@ impl Hub {
         let mut changes = Vec::new();
         for (node, absent) in expected {
             absent.is_expected = false;
-            changes.extend(self.wanted.send_again(absent.slot, &absent.kept()));
+            changes.extend(self.interests.send_again(absent.slot, &absent.kept()));
             if let Some(queue) = queues.get_mut(node) {
                 queue.forget_speculative();
             }
@@ -446,7 +446,7 @@ impl Hub {
         };
         if let Some(node) = self.cx.up.get(&slot).copied() {
             let mark = self.hints.last_serial;
-            if let Some((_, upto)) = self.hints.outs.get_mut(&node) {
+            if let Some((_, upto)) = self.hints.outages.get_mut(&node) {
                 *upto = mark;
             }
             self.follow_moves_to(now, (slot, node), kept.as_ref(), announced);
@@ -483,7 +483,7 @@ impl Hub {
         let expected = self.hints.absent.iter().filter(|(_, it)| it.is_expected);
         let mut moved = Vec::new();
         for (node, absent) in expected {
-            let since = self.hints.outs.get(node).map_or(0, |(from, _)| *from);
+            let since = self.hints.outages.get(node).map_or(0, |(from, _)| *from);
             let is_kept =
                 |hint: &Hint| absent.is_active && hint.topic().is_some_and(|it| absent.wants(it));
             let missed = taken.iter().filter(|it| it.serial > since && !is_kept(it));
@@ -496,7 +496,7 @@ impl Hub {
 
     /// Keeps for a node what was kept for others while it was down, if `is_wanted` says so of the other node and the message.
     fn keep_missed(&mut self, now: Now, node: NodeId, is_wanted: impl Fn(NodeId, &Hint) -> bool) {
-        let Some((from, upto)) = self.hints.outs.get(&node).copied() else {
+        let Some((from, upto)) = self.hints.outages.get(&node).copied() else {
             return;
         };
         let others = self.hints.queues.iter().filter(|(of, _)| **of != node);
@@ -509,7 +509,7 @@ impl Hub {
         missed.dedup_by_key(|hint| hint.name());
         missed.sort_by_key(|hint| hint.serial);
         for hint in missed {
-            self.add_hint(now, node, hint.not_awaited(Holder::Wanted));
+            self.add_hint(now, node, hint.not_awaited(Holder::Unassigned));
         }
     }
 
@@ -535,7 +535,7 @@ impl Hub {
             let is_active = !absent.is_taken_over();
             if is_active != absent.is_active {
                 absent.is_active = is_active;
-                changes.extend(self.wanted.send_again(absent.slot, &absent.kept()));
+                changes.extend(self.interests.send_again(absent.slot, &absent.kept()));
                 begun.extend(is_active.then_some(*node));
             }
             over.extend((!is_active && !absent.is_expected).then_some(*node));

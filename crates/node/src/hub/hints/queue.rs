@@ -20,9 +20,9 @@ const OVERHEAD: u64 = 96;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     /// Nowhere yet.
-    Wanted,
+    Unassigned,
     /// This node was asked to keep it.
-    Told(NodeId),
+    Asked(NodeId),
     /// This node has confirmed that it keeps it.
     Held(NodeId),
     /// There is no other node, or it is over the limit there.
@@ -144,7 +144,7 @@ impl HintQueue {
         for mut hint in self.kept.remove(&from).unwrap_or_default() {
             *last_serial += 1;
             hint.serial = *last_serial;
-            hint.holder = Holder::Wanted;
+            hint.holder = Holder::Unassigned;
             self.own.push_back(hint);
         }
     }
@@ -153,9 +153,9 @@ impl HintQueue {
     pub fn lose_holder(&mut self, node: NodeId) {
         self.holders.remove(&node);
         let lost =
-            |hint: &&mut Hint| [Holder::Told(node), Holder::Held(node)].contains(&hint.holder);
+            |hint: &&mut Hint| [Holder::Asked(node), Holder::Held(node)].contains(&hint.holder);
         for hint in self.own.iter_mut().filter(lost) {
-            hint.holder = Holder::Wanted;
+            hint.holder = Holder::Unassigned;
         }
         self.wanted_from = 0;
     }
@@ -163,7 +163,7 @@ impl HintQueue {
     /// Another node may keep what only this one has.
     pub fn seek_holders(&mut self) {
         for hint in self.own.iter_mut().filter(|it| it.holder == Holder::Alone) {
-            hint.holder = Holder::Wanted;
+            hint.holder = Holder::Unassigned;
         }
         self.wanted_from = 0;
     }
@@ -171,10 +171,10 @@ impl HintQueue {
     /// Those that no other node has yet, up to about `maximum` bytes.
     pub fn unheld(&mut self, maximum: usize) -> Vec<&mut Hint> {
         let mut bytes = 0;
-        let is_wanted = |hint: &Hint| hint.holder == Holder::Wanted;
+        let is_unassigned = |hint: &Hint| hint.holder == Holder::Unassigned;
         let wanted_from = self.wanted_from;
         let held = self.own.partition_point(|hint| hint.serial < wanted_from);
-        let first = self.own.range(held..).position(is_wanted);
+        let first = self.own.range(held..).position(is_unassigned);
         let Some(first) = first.map(|after| held + after) else {
             self.wanted_from = self.last() + 1;
             return Vec::new();
@@ -182,7 +182,7 @@ impl HintQueue {
         self.wanted_from = self.own[first].serial;
         let unheld = self.own.range_mut(first..);
         unheld
-            .filter(|hint| is_wanted(hint))
+            .filter(|hint| is_unassigned(hint))
             .take_while(|hint| {
                 let has_capacity = bytes < maximum;
                 bytes += hint.record.len();
@@ -195,7 +195,7 @@ impl HintQueue {
     pub fn want_again(&mut self, serials: &[u64]) {
         let unannounced = |hint: &&mut Hint| serials.contains(&hint.serial);
         for hint in self.own.iter_mut().filter(unannounced) {
-            hint.holder = Holder::Wanted;
+            hint.holder = Holder::Unassigned;
         }
         self.wanted_from = 0;
     }
@@ -218,7 +218,8 @@ impl HintQueue {
         holder: Holder,
         mut settle: impl FnMut(&mut Hint),
     ) {
-        let announced = |hint: &&mut Hint| hint.serial <= upto && hint.holder == Holder::Told(node);
+        let announced =
+            |hint: &&mut Hint| hint.serial <= upto && hint.holder == Holder::Asked(node);
         for hint in self.own.iter_mut().filter(announced) {
             hint.holder = holder;
             settle(hint);
@@ -352,7 +353,7 @@ mod tests {
             record: Rc::from([0; 10]),
             since: Instant::default(),
             expires_at: expires_at.map(Instant::from_millis),
-            holder: Holder::Wanted,
+            holder: Holder::Unassigned,
             is_awaited: false,
         }
     }
@@ -393,7 +394,7 @@ mod tests {
         let mut queue = HintQueue::default();
         (1..=3).for_each(|serial| queue.push(hint(serial, None)));
         for one in queue.unheld(20) {
-            one.holder = Holder::Told(NodeId(7));
+            one.holder = Holder::Asked(NodeId(7));
         }
         let mut settled = Vec::new();
         queue.answered(NodeId(7), 9, Holder::Held(NodeId(7)), |it| {

@@ -74,7 +74,7 @@ enum Eviction {
     /// Not all have registered: the one that stays may be down, and its backup promoted.
     Noted,
     /// It was sent the eviction.
-    Told,
+    Sent,
     /// It has answered that what it has is nowhere else.
     Contested,
     /// The primary merges that.
@@ -268,7 +268,7 @@ impl Ownership {
         let is_noted = |rival: &&mut Rival| rival.stage == Eviction::Noted;
         let mut goes = Vec::new();
         for rival in known.rivals.values_mut().filter(is_noted) {
-            rival.stage = Eviction::Told;
+            rival.stage = Eviction::Sent;
             goes.push(rival.rank);
         }
         let stays = known.primary.map_or(Epoch::NONE, |primary| primary.epoch());

@@ -55,7 +55,7 @@ impl Contended {
 
 impl RetainedMessages {
     /// The last write of a topic.
-    pub(super) fn last_word(&self, now: Now, topic: &str) -> Option<(Origin, Vec<u8>)> {
+    pub(super) fn last_write(&self, now: Now, topic: &str) -> Option<(Origin, Vec<u8>)> {
         let mut bytes = Vec::new();
         if let Some(kept) = self.tree.get(topic) {
             let (record, _) = Record::decode(&kept.record).ok()?;
@@ -86,7 +86,7 @@ impl Hub {
     /// Sends subscribers the last write of topics that several clients wrote at once.
     pub(in crate::hub) fn send_last_writes(&mut self, now: Now) {
         while let Some(topic) = self.retained.contended.pop_due(now.instant) {
-            let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
+            let Some((origin, bytes)) = self.retained.last_write(now, &topic) else {
                 continue;
             };
             self.deliver_single(origin, &topic, &bytes, Way::LastWrite);

@@ -2,7 +2,7 @@
 
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
 
-use super::{Observed, queries::PAGE_BYTES, removal, removed_by};
+use super::{WriteOrder, queries::PAGE_BYTES, removal, removed_by};
 use crate::{
     Now,
     hub::{Hub, Message, control::RetainedRecord},
@@ -93,7 +93,7 @@ impl Hub {
             let Ok((record, _)) = Record::decode(bytes) else {
                 continue;
             };
-            if self.retained.observe(now, *origin, &record) == Observed::Newer {
+            if self.retained.observe(now, *origin, &record) == WriteOrder::Newer {
                 self.deliver_single(*origin, record.topic, bytes, Way::Comparison);
             }
         }

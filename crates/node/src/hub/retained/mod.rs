@@ -57,7 +57,7 @@ const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
 /// The result of comparing a write with the retained message of its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Observed {
+pub(super) enum WriteOrder {
     /// The last write of its topic: kept now.
     Newer,
     /// The one that is kept already.
@@ -222,7 +222,7 @@ impl RetainedMessages {
     }
 
     /// Compares a write with what is kept, and keeps it if it is the last one.
-    pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> Observed {
+    pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> WriteOrder {
         let time = record.time.unwrap_or_default();
         let written = (time, origin.node);
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
@@ -237,8 +237,8 @@ impl RetainedMessages {
         }
         let known = self.known(record.topic);
         match known {
-            Some(known) if known == written => return Observed::Known,
-            Some(known) if known > written => return Observed::Older,
+            Some(known) if known == written => return WriteOrder::Known,
+            Some(known) if known > written => return WriteOrder::Older,
             Some(_) | None => {}
         }
         self.has_changed_bans |= record.topic.starts_with(BANS);
@@ -253,13 +253,13 @@ impl RetainedMessages {
             self.store.put(now, origin, record);
         } else {
             // What was known of the topic stays, a removal at most.
-            return Observed::Newer;
+            return WriteOrder::Newer;
         }
         if let Some(known) = known {
             self.digest ^= fingerprint(record.topic, known);
         }
         self.digest ^= fingerprint(record.topic, written);
-        Observed::Newer
+        WriteOrder::Newer
     }
 
     /// Whether another worker, here or elsewhere, wrote the topic a moment ago. Subscribers get the messages of each worker in order, but

@@ -93,7 +93,7 @@ impl Hub {
         from: WorkerId,
         query: RetainedQuery,
     ) {
-        if self.wanted.has_looked_enough() || self.has_retained_queries() {
+        if self.interests.has_looked_enough() || self.has_retained_queries() {
             self.retained.queries.push_back((from, query));
         } else {
             self.answer_retained_query(now, from, query);
@@ -107,7 +107,7 @@ impl Hub {
 
     /// Answers queries that waited, in turns, until this round has looked enough too.
     pub(in crate::hub) fn answer_retained_queries(&mut self, now: Now) {
-        while !self.wanted.has_looked_enough()
+        while !self.interests.has_looked_enough()
             && let Some((from, query)) = self.retained.queries.pop_front()
         {
             self.answer_retained_query(now, from, query);
@@ -116,7 +116,7 @@ impl Hub {
 
     fn answer_retained_query(&mut self, now: Now, from: WorkerId, mut query: RetainedQuery) {
         let (records, has_more, visits) = self.retained.page(now, &mut query);
-        self.wanted.note_work(work::VISIT * visits);
+        self.interests.note_work(work::VISIT * visits);
         let page = ToWorker::RetainedPage {
             query: query.query,
             records,

@@ -34,7 +34,7 @@ fn retained(limits: RetainedLimits) -> RetainedMessages {
     RetainedMessages::new(limits, Vec::new(), true)
 }
 
-fn observe(retained: &mut RetainedMessages, millis: u64, record: &Record<'_>) -> Observed {
+fn observe(retained: &mut RetainedMessages, millis: u64, record: &Record<'_>) -> WriteOrder {
     retained.observe(at(millis), OWN, record)
 }
 
@@ -67,7 +67,7 @@ fn a_message_that_finds_no_capacity_leaves_the_digest_as_it_was() {
     observe(&mut full, 2, &write("kept", b"x", 2, None));
     let before = full.digest;
     let new = write("gone", b"y", 3, None);
-    assert_eq!(observe(&mut full, 3, &new), Observed::Newer);
+    assert_eq!(observe(&mut full, 3, &new), WriteOrder::Newer);
     assert_eq!(full.digest, before);
     // As it is at a node that was never sent the message.
     observe(&mut full, 4, &write("kept", b"", 4, None));
@@ -112,7 +112,7 @@ fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
     assert!(all.may_retain(&one_more) && all.by_expiry.is_empty());
     // What is left has the digest of a node that has not removed them yet, and keeps what was written before from coming back.
     assert_eq!((all.digest, all.bytes()), (digest, 0));
-    for (millis, expected) in [(1, Observed::Older), (2, Observed::Known)] {
+    for (millis, expected) in [(1, WriteOrder::Older), (2, WriteOrder::Known)] {
         let again = write("t/0", b"x", millis, None);
         assert_eq!(observe(&mut all, 600, &again), expected);
     }

@@ -45,7 +45,7 @@ const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Sequences requested at once.
 const ASKED: usize = 1_000;
 /// Messages, and bytes of them, that are sent to primaries at once: these look for the session of each.
-const TOLD: (usize, u64) = (64, 1024 * 1024);
+const SENT_AT_ONCE: (usize, u64) = (64, 1024 * 1024);
 
 /// A record that is being read.
 #[derive(Debug)]
@@ -740,19 +740,19 @@ impl Sources {
         self.lacks = false;
         self.orphans.forget_replaced(now.instant);
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
-        let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
+        let mut requests: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         let (mut alone, mut bytes) = (Vec::new(), 0);
         for backup in cx.sessions.backups_mut() {
             for pending in backup.pending.iter_mut() {
-                if pending.told_at > now.instant {
+                if pending.send_at > now.instant {
                     continue;
                 }
-                if alone.len() >= TOLD.0 || bytes >= TOLD.1 {
+                if alone.len() >= SENT_AT_ONCE.0 || bytes >= SENT_AT_ONCE.1 {
                     self.lacks = true;
                     break;
                 }
                 // After 2, 4, 8 and 16 seconds: the primary may only be slow.
-                pending.told_at = now.instant + now.instant.since(pending.since);
+                pending.send_at = now.instant + now.instant.since(pending.since);
                 let message = Rc::clone(&pending.delivery.message);
                 bytes += message.cost();
                 alone.push((backup.source, backup.number, message));
@@ -767,7 +767,7 @@ impl Sources {
             backup.passed.retain(|_, at| !since(*at, FORGOTTEN));
             let missing = backup.awaited.iter_mut().filter(|(_, it)| !it.is_asked);
             for ((_, sequence), awaited) in missing {
-                let asked = wanted.entry(backup.source).or_default();
+                let asked = requests.entry(backup.source).or_default();
                 if since(awaited.since, PATIENCE) && asked.len() < ASKED {
                     thicket_session::reach!("time worker/replication/apply PATIENCE");
                     awaited.is_asked = true;
@@ -780,11 +780,11 @@ impl Sources {
         for (source, number, message) in alone {
             self.send_reached(cx, now, source, number, &message);
         }
-        for ((to, worker), wanted) in wanted {
+        for ((to, worker), missing) in requests {
             let source = self.sources.get(&(to, worker));
-            if let (Some(source), false) = (source, wanted.is_empty()) {
+            if let (Some(source), false) = (source, missing.is_empty()) {
                 let stream = source.stream(worker);
-                let report = BackupReport::Wanted(wanted);
+                let report = BackupReport::Missing(missing);
                 cx.send_to_hub(ToHub::BackupReport { to, stream, report });
             }
         }

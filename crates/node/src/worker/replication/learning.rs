@@ -14,7 +14,7 @@ use crate::{
         journal::write_whole,
         state::{
             debts::Debt,
-            journal::{write_counters, write_held, write_taken},
+            journal::{write_accepted, write_counters, write_held},
             replica::{
                 replica_set::{MAXIMUM, Replica, Stage, StoredAs},
                 stream::{Level, Progress, Release, Streams},
@@ -347,7 +347,7 @@ impl Primaries {
                 .subscribed(number, &encode_subscription(filter, subscription));
             stream.divide_sync(part_bytes);
         }
-        write_taken(&mut stream.writer, session);
+        write_accepted(&mut stream.writer, session);
         write_counters(&mut stream.writer, session);
         for held in session.outbound.held_from(0) {
             write_held(&mut stream.writer, now, number, &held, 0);

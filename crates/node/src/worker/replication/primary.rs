@@ -29,7 +29,7 @@ use crate::{
         state::{
             barriers::{Behind, Learned},
             debts::Debt,
-            journal::write_wanted,
+            journal::write_missing,
             outgoing::Outgoing,
             replica::{
                 replica_set::{Stage, StoredAs},
@@ -233,7 +233,7 @@ impl Primaries {
             BackupReport::Held { applied, held } => {
                 self.handle_progress(cx, index, Progress { applied, held });
             }
-            BackupReport::Wanted(wanted) => send_wanted(cx, now, index, &wanted),
+            BackupReport::Missing(missing) => send_missing(cx, now, index, &missing),
             BackupReport::Reached(reached) => self.reached.push((index, reached)),
         }
     }
@@ -508,8 +508,8 @@ fn cover_when_all_has_come(cx: &mut Context, index: u8) {
 /// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
 /// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
 /// accept them as new when they are sent again.
-fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
-    let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
+fn send_missing(cx: &mut Context, now: Now, index: u8, missing: &[(u64, u64)]) {
+    let numbers: BTreeSet<u64> = missing.iter().map(|(number, _)| *number).collect();
     cx.journal.write_done();
     let Some(stream) = cx.journal.streams.get_mut(index) else {
         return;
@@ -520,11 +520,11 @@ fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
         if !is_here || !numbers.contains(&number) {
             continue;
         }
-        let sequences = wanted.iter().filter(|(of, _)| *of == number);
+        let sequences = missing.iter().filter(|(of, _)| *of == number);
         for (_, sequence) in sequences {
             let mut from = session.outbound.held_from(*sequence);
             match from.next().filter(|held| held.sequence() == *sequence) {
-                Some(held) => write_wanted(&mut stream.writer, now, number, &held),
+                Some(held) => write_missing(&mut stream.writer, now, number, &held),
                 None => stream.writer.dropped(number, *sequence),
             }
         }

@@ -495,7 +495,7 @@ pub(in crate::worker) fn write_held(
 }
 
 /// One message that a session holds, for a backup that lacks it: with its publication identity.
-pub(in crate::worker) fn write_wanted(
+pub(in crate::worker) fn write_missing(
     writer: &mut JournalWriter,
     now: Now,
     session: u64,

@@ -123,9 +123,9 @@ impl LastRetained {
     }
 
     /// Whether sessions here got another message of the topic last, as far as that is remembered.
-    pub fn is_outdone_by(&self, topic: &str, word: LastMessage) -> bool {
+    pub fn is_older_than_last(&self, topic: &str, message: LastMessage) -> bool {
         let recent = self.recent.get(topic);
         let last = recent.or_else(|| self.older.get(topic));
-        last.is_some_and(|last| !last.is_same(word))
+        last.is_some_and(|last| !last.is_same(message))
     }
 }

@@ -212,7 +212,7 @@ fn messages() -> Vec<Message<'static>> {
             applied: 3,
             held: 1,
         }),
-        report(BackupReport::Wanted(vec![(3, 4), (5, 6)])),
+        report(BackupReport::Missing(vec![(3, 4), (5, 6)])),
         report(BackupReport::Reached(ReachedBackup {
             session: 3,
             origin: retained(4, b"").origin,
@@ -329,7 +329,7 @@ fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
                 | Message::Refused(_)
                 | Message::RefusalNoted(_)
                 | Message::BackupReport {
-                    report: BackupReport::Wanted(_),
+                    report: BackupReport::Missing(_),
                     ..
                 }
                 | Message::Members(_)

@@ -21,7 +21,7 @@ pub(in crate::worker) struct Pending {
     /// A QoS 2 publication that this worker received before, though perhaps not for this session.
     pub is_seen: bool,
     /// When the backup sends it to the primary, which it may not have reached.
-    pub told_at: Instant,
+    pub send_at: Instant,
 }
 
 impl Pending {
@@ -33,7 +33,7 @@ impl Pending {
             number: delivery.message.id().number,
             delivery,
             is_seen,
-            told_at: since + ADOPTION_TIMEOUT,
+            send_at: since + ADOPTION_TIMEOUT,
         }
     }
 }
