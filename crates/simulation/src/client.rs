@@ -15,7 +15,7 @@ use crate::{
 
 /// Events for a client's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ClientEvent {
     /// The server accepted the connection.
     Connected {
         /// It had the session.
@@ -85,7 +85,7 @@ pub struct SimulatedClient {
     /// The node it is connected to.
     pub node: usize,
     /// Events not taken yet, each with its time, ms.
-    told: VecDeque<(u64, Told)>,
+    events: VecDeque<(u64, ClientEvent)>,
     /// All its output had been written when it closed.
     pub has_said_all: bool,
 }
@@ -98,7 +98,7 @@ impl SimulatedClient {
             machine: Client::new(config),
             end: None,
             node: 0,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             has_said_all: false,
         }
     }
@@ -117,7 +117,7 @@ impl SimulatedClient {
         if let Some(end) = self.end.take() {
             net.close(end);
             self.machine.handle_closed();
-            self.told.push_back((net.now, Told::Closed));
+            self.events.push_back((net.now, ClientEvent::Closed));
         }
     }
 
@@ -125,7 +125,7 @@ impl SimulatedClient {
     pub fn forget_connection(&mut self, net: &Net) {
         self.end = None;
         self.machine.handle_closed();
-        self.told.push_back((net.now, Told::Closed));
+        self.events.push_back((net.now, ClientEvent::Closed));
     }
 
     /// Reads the bytes that have arrived, and handles timeouts.
@@ -134,9 +134,9 @@ impl SimulatedClient {
         while let Some(end) = self.end {
             match net.read(end) {
                 Read::Bytes(bytes) => {
-                    let told = &mut self.told;
+                    let events = &mut self.events;
                     self.machine
-                        .handle_bytes(now, &bytes, |event| tell(told, net.now, event));
+                        .handle_bytes(now, &bytes, |event| note_event(events, net.now, event));
                 }
                 Read::End => {
                     self.drop_connection(net);
@@ -145,9 +145,9 @@ impl SimulatedClient {
             }
             self.finish(net);
         }
-        let told = &mut self.told;
+        let events = &mut self.events;
         self.machine
-            .handle_timeout(now, |event| tell(told, net.now, event));
+            .handle_timeout(now, |event| note_event(events, net.now, event));
         self.finish(net);
     }
 
@@ -174,14 +174,14 @@ impl SimulatedClient {
         }
     }
 
-    /// The events since the last call, in order.
-    pub fn take_told(&mut self) -> Vec<Told> {
-        self.told.drain(..).map(|(_, told)| told).collect()
+    /// The events since the last call, in order, without their times.
+    pub fn take_events_without_times(&mut self) -> Vec<ClientEvent> {
+        self.events.drain(..).map(|(_, event)| event).collect()
     }
 
-    /// The same, each with the virtual time at which it occurred, ms.
-    pub fn take_told_at(&mut self) -> Vec<(u64, Told)> {
-        self.told.drain(..).collect()
+    /// The events since the last call, in order, each with the virtual time at which it occurred, ms.
+    pub fn take_events(&mut self) -> Vec<(u64, ClientEvent)> {
+        self.events.drain(..).collect()
     }
 
     /// Whether it is connected.
@@ -190,12 +190,12 @@ impl SimulatedClient {
     }
 }
 
-fn tell(told: &mut VecDeque<(u64, Told)>, now: u64, event: Event<'_>) {
-    let said = match event {
+fn note_event(events: &mut VecDeque<(u64, ClientEvent)>, now: u64, event: Event<'_>) {
+    let event = match event {
         Event::Connected {
             session_present, ..
-        } => Told::Connected { session_present },
-        Event::Message(publish) => Told::Message {
+        } => ClientEvent::Connected { session_present },
+        Event::Message(publish) => ClientEvent::Message {
             topic: publish.topic.to_owned(),
             payload: publish.payload.to_vec(),
             qos: publish.qos,
@@ -204,37 +204,37 @@ fn tell(told: &mut VecDeque<(u64, Told)>, now: u64, event: Event<'_>) {
         Event::Acknowledged {
             packet_id,
             reason_code,
-        } => Told::Acknowledged {
+        } => ClientEvent::Acknowledged {
             packet_id,
             reason_code,
         },
-        Event::Discarded { packet_id, .. } => Told::Discarded { packet_id },
+        Event::Discarded { packet_id, .. } => ClientEvent::Discarded { packet_id },
         Event::Subscribed {
             packet_id,
             reason_codes,
-        } => Told::Subscribed {
+        } => ClientEvent::Subscribed {
             packet_id,
             reason_codes: reason_codes.to_vec(),
         },
-        Event::Unsubscribed { packet_id, .. } => Told::Unsubscribed { packet_id },
+        Event::Unsubscribed { packet_id, .. } => ClientEvent::Unsubscribed { packet_id },
         Event::Disconnected(DisconnectReason::Refused(connack)) => match connack.server_reference {
-            Some(to) => Told::Redirected {
+            Some(to) => ClientEvent::Redirected {
                 to: to.to_owned(),
                 was_connected: false,
             },
-            None => Told::Refused(connack.reason_code),
+            None => ClientEvent::Refused(connack.reason_code),
         },
         Event::Disconnected(DisconnectReason::ByServer(disconnect)) => {
             match disconnect.server_reference {
-                Some(to) => Told::Redirected {
+                Some(to) => ClientEvent::Redirected {
                     to: to.to_owned(),
                     was_connected: true,
                 },
-                None => Told::DisconnectedBy(disconnect.reason_code),
+                None => ClientEvent::DisconnectedBy(disconnect.reason_code),
             }
         }
-        Event::Disconnected(reason) => Told::Broken(format!("{reason:?}")),
+        Event::Disconnected(reason) => ClientEvent::Broken(format!("{reason:?}")),
         Event::Authentication(_) | Event::Pong => return,
     };
-    told.push_back((now, said));
+    events.push_back((now, event));
 }

@@ -32,7 +32,7 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | delay of a message | [`client::SimulatedClient::take_told_at`]: when each event occurred, to compare with when the caller published |
+//! | delay of a message | [`client::SimulatedClient::take_events`]: when each event occurred, to compare with when the caller published |
 //! | bytes, segments, losses of a link, with headers and acknowledgements if wanted | [`links::Links::carried`] |
 //! | bytes between nodes | [`net::Net::sent_between_nodes`] |
 //! | convergence, repair | [`World::run_until`] with [`World::is_whole`] or [`World::is_covered`] |
@@ -44,7 +44,7 @@
 //! ```
 //! use thicket_mqtt::{ProtocolVersion, Publish, Qos};
 //! use thicket_session::{client::{CleanStart, ClientConfig}, time::Instant};
-//! use thicket_simulation::{World, client::Told, links::{Host, Link}, net::Weather, spec::NodeSpec};
+//! use thicket_simulation::{World, client::ClientEvent, links::{Host, Link}, net::Weather, spec::NodeSpec};
 //!
 //! let mut world = World::new(1, Weather::CALM);
 //! for node in 0..2 {
@@ -60,8 +60,8 @@
 //! let client = world.add_client(config);
 //! world.connect_client(client, 0, CleanStart::Yes);
 //! world.run_for(1_000);
-//! let told = world.clients[client].take_told_at();
-//! assert!(matches!(told[..], [(_, Told::Connected { session_present: false })]));
+//! let events = world.clients[client].take_events();
+//! assert!(matches!(events[..], [(_, ClientEvent::Connected { session_present: false })]));
 //! ```
 
 pub mod client;

@@ -14,7 +14,7 @@ use thicket_session::{
 };
 use thicket_simulation::{
     World,
-    client::Told,
+    client::ClientEvent,
     links::{Host, Link, LinkId},
     net::Weather,
     spec::NodeSpec,
@@ -66,7 +66,7 @@ fn subscribe(world: &mut World, client: usize, filter: &str) {
     machine.subscribe(now, &filters, None).expect("connected");
     world.clients[client].finish(&mut world.net);
     world.run_for(2_000);
-    world.clients[client].take_told();
+    world.clients[client].take_events_without_times();
 }
 
 /// Publishes a message; when it was published.
@@ -85,9 +85,9 @@ fn publish(world: &mut World, client: usize, payload: &[u8]) -> u64 {
 
 /// When each message came, in order.
 fn arrivals(world: &mut World, client: usize) -> Vec<u64> {
-    let told = world.clients[client].take_told_at();
-    let came = told.into_iter().filter_map(|(at, told)| {
-        let is_message = matches!(told, Told::Message { .. });
+    let events = world.clients[client].take_events();
+    let came = events.into_iter().filter_map(|(at, event)| {
+        let is_message = matches!(event, ClientEvent::Message { .. });
         is_message.then_some(at)
     });
     came.collect()

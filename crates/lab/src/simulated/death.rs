@@ -9,7 +9,7 @@ use thicket_mqtt::{PacketId, ProtocolVersion, Publish, Qos, SubscribeFilter, Sub
 use thicket_session::client::{CleanStart, ClientConfig};
 use thicket_session::time::Instant;
 use thicket_simulation::World;
-use thicket_simulation::client::Told;
+use thicket_simulation::client::ClientEvent;
 use thicket_simulation::net::Wake;
 
 use super::faults::TimeLine;
@@ -186,10 +186,10 @@ impl<'a> Clients<'a> {
     }
 
     fn hear(&mut self, client: usize) {
-        for (at, told) in self.lab.world.clients[client].take_told_at() {
+        for (at, event) in self.lab.world.clients[client].take_events() {
             let state = &mut self.all[client];
-            match told {
-                Told::Connected { session_present } => {
+            match event {
+                ClientEvent::Connected { session_present } => {
                     state.is_connected = true;
                     if state.was_connected {
                         self.sessions_lost += u64::from(!session_present);
@@ -201,17 +201,17 @@ impl<'a> Clients<'a> {
                     }
                     state.was_connected = true;
                 }
-                Told::Subscribed { reason_codes, .. } => {
+                ClientEvent::Subscribed { reason_codes, .. } => {
                     self.subscribed += usize::from(!reason_codes.iter().any(|it| it.is_error()));
                 }
-                Told::Message { payload, .. } => {
+                ClientEvent::Message { payload, .. } => {
                     self.last_news = at;
                     if let Some(number) = payload.first_chunk() {
                         let number = u32::from_le_bytes(*number);
                         *state.received.entry(number).or_default() += 1;
                     }
                 }
-                Told::Acknowledged {
+                ClientEvent::Acknowledged {
                     packet_id,
                     reason_code,
                 } => {
@@ -222,15 +222,15 @@ impl<'a> Clients<'a> {
                         self.acknowledged.insert(number);
                     }
                 }
-                Told::Discarded { packet_id } => {
+                ClientEvent::Discarded { packet_id } => {
                     self.unacknowledged.remove(&packet_id);
                 }
-                Told::Unsubscribed { .. } => {}
-                Told::Closed
-                | Told::Refused(_)
-                | Told::Redirected { .. }
-                | Told::DisconnectedBy(_)
-                | Told::Broken(_) => {
+                ClientEvent::Unsubscribed { .. } => {}
+                ClientEvent::Closed
+                | ClientEvent::Refused(_)
+                | ClientEvent::Redirected { .. }
+                | ClientEvent::DisconnectedBy(_)
+                | ClientEvent::Broken(_) => {
                     state.is_connected = false;
                     state.lost_at.get_or_insert(at);
                     state.tries_at = at + RETRY;

@@ -8,7 +8,7 @@ use thicket_bench::workload::attach;
 use thicket_mqtt::{PacketId, Publish, SubscribeFilter, SubscriptionOptions};
 use thicket_session::client::{CleanStart, ClientConfig};
 use thicket_session::time::Instant;
-use thicket_simulation::client::Told;
+use thicket_simulation::client::ClientEvent;
 use thicket_simulation::net::Wake;
 
 use super::faults::TimeLine;
@@ -187,26 +187,26 @@ impl<'a> Load<'a> {
     }
 
     fn hear(&mut self, client: usize) {
-        for (at, told) in self.lab.world.clients[client].take_told_at() {
-            let gone = match told {
-                Told::Message { payload, .. } => {
+        for (at, event) in self.lab.world.clients[client].take_events() {
+            let gone = match event {
+                ClientEvent::Message { payload, .. } => {
                     if let Some(subscriber) = client.checked_sub(self.publishers) {
                         self.tally.note(subscriber, &payload, at);
                     }
                     continue;
                 }
-                Told::Connected { .. } => {
+                ClientEvent::Connected { .. } => {
                     self.connected += 1;
                     continue;
                 }
-                Told::Subscribed { reason_codes, .. } => {
+                ClientEvent::Subscribed { reason_codes, .. } => {
                     match reason_codes.iter().find(|code| code.is_error()) {
                         None => self.subscribed += 1,
                         Some(code) => self.tell(client, &format!("may not subscribe: {code:?}")),
                     }
                     continue;
                 }
-                Told::Acknowledged {
+                ClientEvent::Acknowledged {
                     reason_code,
                     packet_id,
                 } => {
@@ -220,12 +220,12 @@ impl<'a> Load<'a> {
                     }
                     continue;
                 }
-                Told::Discarded { .. } | Told::Unsubscribed { .. } => continue,
-                Told::Refused(code) => format!("was refused: {code:?}"),
-                Told::Redirected { to, .. } => format!("was sent to {to}"),
-                Told::DisconnectedBy(code) => format!("was disconnected: {code:?}"),
-                Told::Broken(why) => format!("got what it cannot read: {why}"),
-                Told::Closed => "lost its connection: place clients at sites whose broker lives, or measure a crash".to_owned(),
+                ClientEvent::Discarded { .. } | ClientEvent::Unsubscribed { .. } => continue,
+                ClientEvent::Refused(code) => format!("was refused: {code:?}"),
+                ClientEvent::Redirected { to, .. } => format!("was sent to {to}"),
+                ClientEvent::DisconnectedBy(code) => format!("was disconnected: {code:?}"),
+                ClientEvent::Broken(why) => format!("got what it cannot read: {why}"),
+                ClientEvent::Closed => "lost its connection: place clients at sites whose broker lives, or measure a crash".to_owned(),
             };
             self.tell(client, &gone);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use thicket_access::LEEWAY_S;
 
 use super::{plan::Plan, run::Run};
-use thicket_simulation::{client::Told, tokens::issue};
+use thicket_simulation::{client::ClientEvent, tokens::issue};
 
 /// How long a token may be used, s: from, to.
 const LIVES_S: (u64, u64) = (1, 20);
@@ -141,13 +141,13 @@ impl Run {
     }
 
     /// Nobody is served, nor what it published, when its token has expired.
-    pub fn check_served(&mut self, client: usize, told: &Told) -> super::checks::Verdict {
+    pub fn check_served(&mut self, client: usize, event: &ClientEvent) -> super::checks::Verdict {
         if self.tokens.of_clients.is_empty() {
             return Ok(());
         }
         let now = self.world.net.now;
-        match told {
-            Told::Message { payload, .. } => {
+        match event {
+            ClientEvent::Message { payload, .. } => {
                 let publication = super::ledger::publication_of(payload);
                 let is_late =
                     |token: &Token| publication.is_some_and(|it| token.late.contains(&it));
@@ -157,7 +157,7 @@ impl Run {
                     ));
                 }
             }
-            Told::Connected { .. } if client < self.tokens.of_clients.len() => {
+            ClientEvent::Connected { .. } if client < self.tokens.of_clients.len() => {
                 // They are sent again under the new connection.
                 let publishing = &self.ledger.records[client].publishing;
                 let token = &mut self.tokens.of_clients[client];
@@ -165,29 +165,33 @@ impl Run {
                     .late
                     .retain(|it| !publishing.values().any(|again| again == it));
             }
-            Told::Acknowledged { .. } | Told::Subscribed { .. } | Told::Unsubscribed { .. } => {}
-            Told::Refused(code) if *code as u8 == 0x86 => return self.check_expired(client, told),
-            Told::DisconnectedBy(code) if *code as u8 == 0xA0 => {
-                return self.check_expired(client, told);
+            ClientEvent::Acknowledged { .. }
+            | ClientEvent::Subscribed { .. }
+            | ClientEvent::Unsubscribed { .. } => {}
+            ClientEvent::Refused(code) if *code as u8 == 0x86 => {
+                return self.check_expired(client, event);
             }
-            Told::Connected { .. }
-            | Told::Refused(_)
-            | Told::Redirected { .. }
-            | Told::Discarded { .. }
-            | Told::DisconnectedBy(_)
-            | Told::Broken(_)
-            | Told::Closed => return Ok(()),
+            ClientEvent::DisconnectedBy(code) if *code as u8 == 0xA0 => {
+                return self.check_expired(client, event);
+            }
+            ClientEvent::Connected { .. }
+            | ClientEvent::Refused(_)
+            | ClientEvent::Redirected { .. }
+            | ClientEvent::Discarded { .. }
+            | ClientEvent::DisconnectedBy(_)
+            | ClientEvent::Broken(_)
+            | ClientEvent::Closed => return Ok(()),
         }
         match self.long_expired_since(client) {
             None => Ok(()),
             Some(since) => Err(format!(
-                "nobody is served with an expired token: client-{client} hears {told:?} at {now}, expired since {since}"
+                "nobody is served with an expired token: client-{client} hears {event:?} at {now}, expired since {since}"
             )),
         }
     }
 
     /// A client is sent away only when its token has expired.
-    fn check_expired(&mut self, client: usize, told: &Told) -> super::checks::Verdict {
+    fn check_expired(&mut self, client: usize, event: &ClientEvent) -> super::checks::Verdict {
         let now = self.world.net.now;
         let node = self.world.clients[client].node;
         let was_set = self.tokens.set_at[node] + SLACK_MILLIS >= now;
@@ -202,7 +206,7 @@ impl Run {
             return Ok(());
         }
         Err(format!(
-            "tokens are valid until they expire: client-{client} hears {told:?} at {now}"
+            "tokens are valid until they expire: client-{client} hears {event:?} at {now}"
         ))
     }
 

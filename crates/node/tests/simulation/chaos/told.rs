@@ -1,25 +1,25 @@
-//! What clients are told, and what the ledger notes of it.
+//! Events at clients, and their entries in the ledger.
 
 use super::{
     ledger::{Life, publication_of},
     plan::Fault,
     run::{FORK_MILLIS, MOVING_MILLIS, Run},
 };
-use thicket_simulation::client::Told;
+use thicket_simulation::client::ClientEvent;
 
 impl Run {
     pub fn note(&mut self, client: usize) -> super::checks::Verdict {
         let now = self.world.net.now;
-        for told in self.world.clients[client].take_told() {
-            self.check_served(client, &told)?;
+        for event in self.world.clients[client].take_events_without_times() {
+            self.check_served(client, &event)?;
             if let Some(log) = &mut self.log {
                 let node = self.world.clients[client].node;
                 log.push(format!(
-                    "{now:>8} client-{client} at node {node} hears {told:?}"
+                    "{now:>8} client-{client} at node {node} hears {event:?}"
                 ));
             }
-            let has_connected = matches!(told, Told::Connected { .. });
-            self.note_told(client, now, told)?;
+            let has_connected = matches!(event, ClientEvent::Connected { .. });
+            self.note_event(client, now, event)?;
             if has_connected && self.is_member(client) {
                 self.join_group(client);
             }
@@ -27,10 +27,15 @@ impl Run {
         Ok(())
     }
 
-    fn note_told(&mut self, client: usize, now: u64, told: Told) -> super::checks::Verdict {
+    fn note_event(
+        &mut self,
+        client: usize,
+        now: u64,
+        event: ClientEvent,
+    ) -> super::checks::Verdict {
         let record = &mut self.ledger.records[client];
-        match told {
-            Told::Connected { session_present } => {
+        match event {
+            ClientEvent::Connected { session_present } => {
                 let since = std::mem::replace(&mut record.connected_at, now);
                 let connecting_at = record.connecting_at.take().unwrap_or(now);
                 let is_forked = self
@@ -93,7 +98,7 @@ impl Run {
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
-            Told::Message {
+            ClientEvent::Message {
                 topic,
                 payload,
                 qos,
@@ -123,7 +128,7 @@ impl Run {
                 };
                 record.life().arrivals.push(arrival);
             }
-            Told::Acknowledged {
+            ClientEvent::Acknowledged {
                 packet_id,
                 reason_code,
             } => {
@@ -134,10 +139,10 @@ impl Run {
                     self.ledger.publications[publication].acknowledged_at = Some(now);
                 }
             }
-            Told::Discarded { packet_id } => {
+            ClientEvent::Discarded { packet_id } => {
                 record.publishing.remove(&packet_id);
             }
-            Told::Subscribed {
+            ClientEvent::Subscribed {
                 packet_id,
                 reason_codes,
             } => {
@@ -147,8 +152,8 @@ impl Run {
                     record.life().held[held].since = Some(now);
                 }
             }
-            Told::Unsubscribed { .. } => {}
-            Told::Redirected { to, was_connected } => {
+            ClientEvent::Unsubscribed { .. } => {}
+            ClientEvent::Redirected { to, was_connected } => {
                 let node = to.split(':').next().and_then(|node| node.parse().ok());
                 record.sent_to = node;
                 // Its will does not go out because of that.
@@ -158,7 +163,7 @@ impl Run {
                     record.uncertain -= 1;
                 }
             }
-            Told::Refused(code) => {
+            ClientEvent::Refused(code) => {
                 // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
                 let is_full =
                     code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
@@ -168,7 +173,7 @@ impl Run {
                     return Err(format!("clients are accepted: {code:?} at {now}"));
                 }
             }
-            Told::DisconnectedBy(code) => {
+            ClientEvent::DisconnectedBy(code) => {
                 let is_refused = self.plan.majority && code as u8 == 0x97;
                 let has_ended = (self.plan.rights_end || self.plan.tokens) && code as u8 == 0xA0;
                 let is_drained = self.plan.faults.contains(&Fault::Drain) && code as u8 == 0x9C;
@@ -179,11 +184,11 @@ impl Run {
                     ));
                 }
             }
-            Told::Broken(reason) if reason.contains("Timeout") => {}
-            Told::Broken(reason) => {
+            ClientEvent::Broken(reason) if reason.contains("Timeout") => {}
+            ClientEvent::Broken(reason) => {
                 return Err(format!("nodes keep the protocol: {reason} at {now}"));
             }
-            Told::Closed => {
+            ClientEvent::Closed => {
                 self.ledger.endings.push((client, record.served_by, now));
                 record.subscribing.clear();
                 if !record.is_persistent {
