@@ -435,12 +435,12 @@ pub(crate) enum BackupReport {
     /// Messages that the stream named have not arrived: numbers of sessions with sequences.
     Missing(Vec<(u64, u64)>),
     /// A message of a session reached only its backup.
-    Reached(ReachedBackup),
+    Misrouted(MisroutedMessage),
 }
 
 /// A message of a session that reached only a backup: the session had moved when it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ReachedBackup {
+pub(crate) struct MisroutedMessage {
     /// The session's number in the stream.
     pub session: u64,
     pub origin: Origin,

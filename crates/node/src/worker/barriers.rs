@@ -8,7 +8,7 @@ use super::{
     Worker,
     branches::send_branch_queue,
     context::Context,
-    replication::deliver_reached,
+    replication::deliver_misrouted,
     state::barriers::{Behind, Open},
 };
 use crate::{
@@ -57,7 +57,7 @@ impl Worker {
                 stream,
                 until,
             }) => sources.hold_synced(cx, source, stream, until),
-            Some(Behind::Reached(reached)) => deliver_reached(cx, now, &reached),
+            Some(Behind::Misrouted(misrouted)) => deliver_misrouted(cx, now, &misrouted),
             Some(Behind::Queue { request, client_id }) => {
                 send_branch_queue(cx, now, request, &client_id)
             }

@@ -17,7 +17,7 @@ use crate::{
         members::Membership,
         wire::{Reader, put_bytes, put_one_of, put_u64},
     },
-    messages::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
+    messages::{BackupReport, MisroutedMessage, Origin, Purpose, ReplicationStream},
 };
 
 /// Those of `hints::wire` are different.
@@ -63,7 +63,7 @@ mod kind {
     pub(super) const REBALANCE_ASKED: u8 = 92;
     pub(super) const REBALANCE_ANSWERED: u8 = 93;
     pub(super) const REBALANCE_REFUSED: u8 = 94;
-    pub(super) const REACHED_BACKUP: u8 = 95;
+    pub(super) const MISROUTED: u8 = 95;
 }
 
 impl Message<'_> {
@@ -467,12 +467,10 @@ impl<'a> Message<'a> {
                     part: reader.part()?,
                 }
             }
-            kind::BACKUPS_HELD | kind::BACKUPS_MISSING | kind::REACHED_BACKUP => {
-                Self::BackupReport {
-                    stream: reader.stream()?,
-                    report: reader.report(kind)?,
-                }
-            }
+            kind::BACKUPS_HELD | kind::BACKUPS_MISSING | kind::MISROUTED => Self::BackupReport {
+                stream: reader.stream()?,
+                report: reader.report(kind)?,
+            },
             kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             kind::STATE => Self::State(read_state(&mut reader)?),
@@ -555,10 +553,10 @@ fn put_report(out: &mut Vec<u8>, report: &BackupReport) -> u8 {
             }
             kind::BACKUPS_MISSING
         }
-        BackupReport::Reached(reached) => {
-            put_u64(out, reached.session);
-            put_record(out, reached.origin, &reached.bytes);
-            kind::REACHED_BACKUP
+        BackupReport::Misrouted(misrouted) => {
+            put_u64(out, misrouted.session);
+            put_record(out, misrouted.origin, &misrouted.bytes);
+            kind::MISROUTED
         }
     }
 }
@@ -615,7 +613,7 @@ impl<'a> Reader<'a> {
             _ => {
                 let session = self.u64()?;
                 let RetainedRecord { origin, record } = self.retained()?;
-                Some(BackupReport::Reached(ReachedBackup {
+                Some(BackupReport::Misrouted(MisroutedMessage {
                     session,
                     origin,
                     bytes: record.to_vec(),

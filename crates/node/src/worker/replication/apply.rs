@@ -59,7 +59,7 @@ struct Reading {
     blocks: u32,
     unblocked: Vec<StreamPosition>,
     /// Sessions whose full sync this record ends.
-    wholes: Vec<u64>,
+    full_syncs: Vec<u64>,
     /// A message that was named has not arrived.
     lacks: bool,
     /// Sessions of earlier primaries that this one adopts.
@@ -197,7 +197,7 @@ impl Sources {
             changes,
             blocks: 0,
             unblocked: Vec::new(),
-            wholes: Vec::new(),
+            full_syncs: Vec::new(),
             lacks: false,
             adopted: Vec::new(),
             replaced: Vec::new(),
@@ -216,7 +216,7 @@ impl Sources {
             changes,
             blocks,
             unblocked,
-            wholes,
+            full_syncs,
             lacks,
             adopted,
             replaced,
@@ -238,11 +238,11 @@ impl Sources {
             known.unacknowledged.push_back(Unacknowledged {
                 position,
                 interests: waits_for,
-                has_whole: !wholes.is_empty(),
+                has_full_sync: !full_syncs.is_empty(),
             });
             known
-                .wholes
-                .extend(wholes.iter().map(|number| (position, *number)));
+                .full_syncs
+                .extend(full_syncs.iter().map(|number| (position, *number)));
             if blocks > 0 {
                 *known.blocked.entry(position).or_default() += blocks;
             }
@@ -342,7 +342,7 @@ impl Sources {
                     }
                 }
                 JournalEntry::Whole { session } => {
-                    reading.wholes.push(*session);
+                    reading.full_syncs.push(*session);
                     if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
                         backup.is_learning = true;
                     }
@@ -702,11 +702,11 @@ impl Sources {
         };
         source.has_barrier = false;
         source.passed = until;
-        let wholes: Vec<(u64, u64)> = source
-            .wholes
+        let full_syncs: Vec<(u64, u64)> = source
+            .full_syncs
             .extract_if(.., |(position, _)| *position <= until)
             .collect();
-        let keys = wholes
+        let keys = full_syncs
             .iter()
             .filter_map(|(_, number)| source.sessions.get(number));
         for key in keys {
@@ -778,7 +778,7 @@ impl Sources {
             }
         }
         for (source, number, message) in alone {
-            self.send_reached(cx, now, source, number, &message);
+            self.send_misrouted(cx, now, source, number, &message);
         }
         for ((to, worker), missing) in requests {
             let source = self.sources.get(&(to, worker));

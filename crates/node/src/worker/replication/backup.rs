@@ -38,7 +38,7 @@ pub(super) struct Source {
     pub adopted: BTreeMap<u64, u128>,
     pub unacknowledged: VecDeque<Unacknowledged>,
     /// Positions and sessions of full syncs, until a barrier is behind them.
-    pub wholes: Vec<(u64, u64)>,
+    pub full_syncs: Vec<(u64, u64)>,
     /// A barrier has begun.
     pub has_barrier: bool,
     /// Up to which position all barriers are passed.
@@ -54,7 +54,7 @@ pub(super) struct Unacknowledged {
     /// Interests that must be applied everywhere first.
     pub interests: u64,
     /// It ends a full sync: what was on its way here then must have arrived first.
-    pub has_whole: bool,
+    pub has_full_sync: bool,
 }
 
 /// All of them.
@@ -133,7 +133,7 @@ impl Source {
             if front.interests > settled || front.position > applied {
                 return true;
             }
-            if front.has_whole && front.position > self.passed {
+            if front.has_full_sync && front.position > self.passed {
                 return false;
             }
             self.held = front.position;

@@ -28,7 +28,7 @@
 //! A session is *covered* when all of that holds: from its beginning, or when the backup has received a full sync (`learning`), its interests are
 //! applied everywhere, and all that was on its way to the primary before has arrived (a barrier, as for a session that moves).
 //!
-//! A message that other nodes kept for this one (hinted handoff) may reach only a backup: the backup sends it to the primary (`reached`).
+//! A message that other nodes kept for this one (hinted handoff) may reach only a backup: the backup sends it to the primary (`misrouted`).
 //!
 //! Of a session that ends with its connection another node holds only the will (`wills`). A will being published is held by another node until every
 //! node with a matching subscription has it (`pending_wills`).
@@ -37,11 +37,11 @@ mod apply;
 mod backup;
 mod learning;
 mod leveling;
+mod misrouted;
 mod orphans;
 mod pending_wills;
 mod primary;
 mod promote;
-mod reached;
 mod shares;
 mod storing;
 mod wills;
@@ -51,7 +51,7 @@ pub(super) use self::{
     learning::{
         end_backup, end_surplus_backups, leave_backups, make_room_for_backup, replicate_members,
     },
+    misrouted::deliver_misrouted,
     orphans::report_taken_over,
     primary::{Primaries, hold_input, wait_for_backups},
-    reached::deliver_reached,
 };

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     ConnectionId, Now,
     marks::{Mark, SETTLED},
-    messages::{Absence, BackupReport, ReachedBackup, ToHub, UpNode},
+    messages::{Absence, BackupReport, MisroutedMessage, ToHub, UpNode},
     queue::History,
     worker::{
         Worker,
@@ -55,7 +55,7 @@ pub(in super::super) struct Primaries {
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
     pub(super) pending_wills: PendingWills,
     /// Messages of this round that reached only backups, with the stream of each backup.
-    pub(super) reached: Vec<(u8, ReachedBackup)>,
+    pub(super) misrouted: Vec<(u8, MisroutedMessage)>,
     /// Nodes that were declared down: what was sent to them before is void, though they may not have noticed that they were down.
     void: BTreeSet<NodeId>,
     /// The other nodes that belong to the cluster, up or down.
@@ -234,7 +234,7 @@ impl Primaries {
                 self.handle_progress(cx, index, Progress { applied, held });
             }
             BackupReport::Missing(missing) => send_missing(cx, now, index, &missing),
-            BackupReport::Reached(reached) => self.reached.push((index, reached)),
+            BackupReport::Misrouted(misrouted) => self.misrouted.push((index, misrouted)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{replica::backup::SourceKey, sessions::SessionKey};
-use crate::messages::ReachedBackup;
+use crate::messages::MisroutedMessage;
 
 /// What continues when a barrier has been passed.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(in crate::worker) enum Behind {
         until: u64,
     },
     /// As a primary: messages that reached only backups are delivered, with the stream of each backup.
-    Reached(Vec<(u8, ReachedBackup)>),
+    Misrouted(Vec<(u8, MisroutedMessage)>),
     /// The queue of a branch is sent, as the answer to this request.
     Queue { request: u64, client_id: Arc<str> },
 }

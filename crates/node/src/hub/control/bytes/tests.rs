@@ -213,7 +213,7 @@ fn messages() -> Vec<Message<'static>> {
             held: 1,
         }),
         report(BackupReport::Missing(vec![(3, 4), (5, 6)])),
-        report(BackupReport::Reached(ReachedBackup {
+        report(BackupReport::Misrouted(MisroutedMessage {
             session: 3,
             origin: retained(4, b"").origin,
             bytes: b"record".to_vec(),

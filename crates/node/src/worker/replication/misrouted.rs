@@ -17,7 +17,7 @@ use thicket_session::server::Message;
 use super::{backup::Sources, primary::Primaries};
 use crate::{
     Now,
-    messages::{BackupReport, Origin, ReachedBackup, ToHub},
+    messages::{BackupReport, MisroutedMessage, Origin, ToHub},
     worker::{
         context::Context,
         state::{
@@ -33,7 +33,7 @@ use crate::{
 
 impl Sources {
     /// Sends the primary a message of a session, by its number there.
-    pub(super) fn send_reached(
+    pub(super) fn send_misrouted(
         &self,
         cx: &mut Context,
         now: Now,
@@ -67,7 +67,7 @@ impl Sources {
             incarnation: Incarnation(id.incarnation),
             stream: StreamId(u16::from(id.stream)),
         };
-        let report = BackupReport::Reached(ReachedBackup {
+        let report = BackupReport::Misrouted(MisroutedMessage {
             session,
             origin,
             bytes,
@@ -81,40 +81,40 @@ impl Primaries {
     /// Messages that backups received and this worker did not mention may still be on their way here, with later ones in front of them: they wait until
     /// all that the others had sent has arrived. Once a round.
     pub fn await_reached(&mut self, cx: &mut Context) {
-        if !self.reached.is_empty() {
-            let reached = std::mem::take(&mut self.reached);
-            cx.begin_barrier(Behind::Reached(reached));
+        if !self.misrouted.is_empty() {
+            let misrouted = std::mem::take(&mut self.misrouted);
+            cx.begin_barrier(Behind::Misrouted(misrouted));
         }
     }
 }
 
 /// Backups of sessions here received these messages. Each is the session's unless it arrived here too, or where the session was before.
-pub(in super::super) fn deliver_reached(
+pub(in super::super) fn deliver_misrouted(
     cx: &mut Context,
     now: Now,
-    messages: &[(u8, ReachedBackup)],
+    messages: &[(u8, MisroutedMessage)],
 ) {
     let numbers: BTreeSet<u64> = messages.iter().map(|(_, it)| it.session).collect();
     let named = cx.sessions.iter();
     let named = named.filter(|(_, it)| numbers.contains(&it.stored.number));
     let named: Vec<(SessionKey, StoredAs)> = named.map(|(key, it)| (key, it.stored)).collect();
-    for (index, reached) in messages {
+    for (index, misrouted) in messages {
         let is_it =
-            |stored: &StoredAs| stored.number == reached.session && stored.backups.has(*index);
+            |stored: &StoredAs| stored.number == misrouted.session && stored.backups.has(*index);
         if let Some((key, _)) = named.iter().find(|(_, stored)| is_it(stored)) {
-            deliver_one(cx, now, *key, reached);
+            deliver_one(cx, now, *key, misrouted);
         }
     }
 }
 
-fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, reached: &ReachedBackup) {
+fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, misrouted: &MisroutedMessage) {
     let Some(session) = cx.sessions.get(key) else {
         return;
     };
-    let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
+    let Some(Ok((record, _))) = Records::new(&misrouted.bytes).next() else {
         return;
     };
-    let id = message_id(reached.origin, record.number);
+    let id = message_id(misrouted.origin, record.number);
     let stored = session.stored;
     let has_received = session.imported.contains(&id)
         || session.has_received(id, cx.own_stream(), &cx.arrivals.marks);
