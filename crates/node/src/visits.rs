@@ -33,7 +33,7 @@ pub const SESSIONS_FAILED_OVER: &str =
 
 /// Why the connection of a client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goodbye {
+pub(crate) enum DisconnectCause {
     /// The client sent DISCONNECT.
     Client,
     /// The node did, or would have before MQTT 5.0.
@@ -41,11 +41,11 @@ pub(crate) enum Goodbye {
 }
 
 /// Why it ended, in a word that metrics use too; `None`: the connection was lost.
-pub(crate) fn reason_of(goodbye: Option<Goodbye>) -> String {
-    match goodbye {
+pub(crate) fn reason_of(disconnect_cause: Option<DisconnectCause>) -> String {
+    match disconnect_cause {
         None => "connection_lost".to_owned(),
-        Some(Goodbye::Client) => "client".to_owned(),
-        Some(Goodbye::Node(code)) => code.words(),
+        Some(DisconnectCause::Client) => "client".to_owned(),
+        Some(DisconnectCause::Node(code)) => code.words(),
     }
 }
 
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn reasons_are_words() {
-        let node = |code| Some(Goodbye::Node(code));
-        for (goodbye, expected) in [
+        let node = |code| Some(DisconnectCause::Node(code));
+        for (disconnect_cause, expected) in [
             (None, "connection_lost"),
-            (Some(Goodbye::Client), "client"),
+            (Some(DisconnectCause::Client), "client"),
             (node(ReasonCode::SessionTakenOver), "session_taken_over"),
             (node(ReasonCode::KeepAliveTimeout), "keep_alive_timeout"),
         ] {
-            assert_eq!(reason_of(goodbye), expected);
+            assert_eq!(reason_of(disconnect_cause), expected);
         }
     }
 }

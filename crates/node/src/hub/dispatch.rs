@@ -70,7 +70,7 @@ impl Hub {
                 client_id,
                 purpose,
             } => {
-                let follows = self.placing.is_told_where_to_go(now, client_id);
+                let follows = self.placing.is_redirected_or_placed(now, client_id);
                 let purpose = match purpose {
                     Purpose::Move if follows => Purpose::Follow,
                     purpose => purpose,

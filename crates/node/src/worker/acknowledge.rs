@@ -6,7 +6,7 @@ use super::{
     Worker,
     capacity::refuse_record,
     context::Context,
-    minority::overdrawn_refusal,
+    minority::refusal_by_close,
     replication::Primaries,
     state::{
         debts::{Debt, Owed, Publisher},
@@ -38,7 +38,7 @@ pub(super) fn acknowledge(
             cx.journal
                 .inbound(session.stored, &session.inbound, owed.packet_id);
         }
-        cx.debts.overdrawn.push(id);
+        cx.debts.to_close.push(id);
         return;
     }
     if owed.qos == Qos::ExactlyOnce {
@@ -146,7 +146,7 @@ impl Worker {
     #[inline]
     pub(super) fn settle_met(&mut self, now: Now) {
         let is_settled = self.cx.debts.met.is_empty()
-            && self.cx.debts.overdrawn.is_empty()
+            && self.cx.debts.to_close.is_empty()
             && !self.system.has_replays()
             && self.primaries.has_settled_forgotten();
         if !is_settled {
@@ -180,11 +180,11 @@ impl Worker {
             }
         }
         self.primaries.settle_forgotten(&mut self.cx, now);
-        let mut overdrawn = std::mem::take(&mut self.cx.debts.overdrawn);
-        overdrawn.sort_unstable();
-        overdrawn.dedup();
-        for id in overdrawn {
-            self.refuse(now, id, &overdrawn_refusal(&self.cx));
+        let mut to_close = std::mem::take(&mut self.cx.debts.to_close);
+        to_close.sort_unstable();
+        to_close.dedup();
+        for id in to_close {
+            self.refuse(now, id, &refusal_by_close(&self.cx));
         }
     }
 }

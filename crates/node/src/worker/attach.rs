@@ -12,7 +12,7 @@ use super::{
     context::Context,
     listeners::{maximum_packet_size, prefix},
     quota::Quotas,
-    redirect::leave_will,
+    redirect::suppress_will,
     rights::{refuses_ended, set_grant, watch_grant},
     state::{
         connection::{AliasesOut, Attached, Phase},
@@ -95,7 +95,7 @@ impl Worker {
                 .get(old)
                 .is_some_and(|it| it.connection.is_some())
         {
-            leave_will(&mut self.cx, old);
+            suppress_will(&mut self.cx, old);
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         set_grant(&mut self.cx, key, admission.grant);

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     ConnectionId, EventLevel, Now, SESSION_ENDED, WorkerOutput,
     messages::{Fetched, SessionState, ToHub, peer_text},
-    visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
+    visits::{CLIENT_DISCONNECTED, DisconnectCause, reason_of},
 };
 
 impl Worker {
@@ -52,7 +52,7 @@ impl Worker {
     /// The client ended the connection with DISCONNECT.
     pub(super) fn end_connection(&mut self, now: Now, id: ConnectionId) {
         if let Some(connection) = self.cx.connections.get_mut(id) {
-            connection.goodbye = Some(Goodbye::Client);
+            connection.disconnect_cause = Some(DisconnectCause::Client);
         }
         self.detach(now, id, Cause::Closed);
     }
@@ -301,7 +301,7 @@ fn note_disconnected(cx: &mut Context, id: ConnectionId, key: SessionKey) {
         ("client_id", session.client_id.to_string()),
         ("user_name", cx.user_of(key).unwrap_or_default()),
         ("peer", peer_text(connection.peer)),
-        ("reason", reason_of(connection.goodbye)),
+        ("reason", reason_of(connection.disconnect_cause)),
     ];
     cx.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
 }
@@ -325,13 +325,13 @@ impl Context {
             reason_string: self.config.limits.reason_strings.then_some(reason),
             ..Disconnect::new(reason_code)
         };
-        self.say_goodbye(id, disconnect);
+        self.send_disconnect(id, disconnect);
     }
 
     /// Sends a DISCONNECT to a 5.0 client.
-    pub(super) fn say_goodbye(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
+    pub(super) fn send_disconnect(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.goodbye = Some(Goodbye::Node(disconnect.reason_code));
+            connection.disconnect_cause = Some(DisconnectCause::Node(disconnect.reason_code));
         }
         let version = self
             .connections

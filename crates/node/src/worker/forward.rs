@@ -257,7 +257,7 @@ impl Worker {
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = message_id(origin, record.number);
         outgoing.set_publication(record.publication.as_ref());
-        outgoing.is_alone = way == Way::Hint;
+        outgoing.bypasses_backups = way == Way::Hint;
         let route = cx.route(record.topic);
         if route.withheld > 0 {
             cx.traffic.withheld_messages += u64::from(route.withheld);

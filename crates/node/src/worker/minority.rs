@@ -113,7 +113,7 @@ fn refuse_what_is_open(cx: &mut Context) -> Vec<ConnectionId> {
 }
 
 /// Why a connection ends whose client cannot be sent a refusal of its message.
-pub(super) fn overdrawn_refusal(cx: &Context) -> Refusal {
+pub(super) fn refusal_by_close(cx: &Context) -> Refusal {
     let reason = if cx.cluster.is_minority {
         REASON
     } else {

@@ -44,7 +44,7 @@ impl Worker {
                 .event(EventLevel::Debug, "client sent to another node", fields);
             self.cx
                 .disconnect_to(id, Some(&reference), "another node is better");
-            leave_will(&mut self.cx, key);
+            suppress_will(&mut self.cx, key);
             self.detach(now, id, Cause::Closed);
         }
     }
@@ -109,7 +109,7 @@ fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
 }
 
 /// Delays or drops the will of a client that was redirected or follows its placement: leaving this node must not publish the will.
-pub(super) fn leave_will(cx: &mut Context, key: SessionKey) {
+pub(super) fn suppress_will(cx: &mut Context, key: SessionKey) {
     let Some(session) = cx.sessions.get_mut(key) else {
         return;
     };
@@ -175,6 +175,6 @@ impl Context {
             reason_string: self.config.limits.reason_strings.then_some(reason),
             ..Disconnect::new(ReasonCode::UseAnotherServer)
         };
-        self.say_goodbye(id, disconnect);
+        self.send_disconnect(id, disconnect);
     }
 }

@@ -21,7 +21,7 @@ use super::{
     context::Context,
     drain::read_on,
     expiry::restart_timers,
-    redirect::leave_will,
+    redirect::suppress_will,
     replication::{
         Primaries, end_backup, end_surplus_backups, make_room_for_backup, replicate_members,
     },
@@ -76,7 +76,7 @@ impl Worker {
                 reason,
             );
             if purpose == Purpose::Follow {
-                leave_will(&mut self.cx, key);
+                suppress_will(&mut self.cx, key);
             }
             self.detach(now, connection, Cause::TakenOver);
         }

@@ -107,8 +107,8 @@ impl Placing {
         self.sites.learn(node, site);
     }
 
-    /// Whether a client that connects to another node does what it was told: it asks for placements, or this node has redirected it.
-    pub(in crate::hub) fn is_told_where_to_go(&self, now: Now, name: &str) -> bool {
+    /// Whether a client that connects to another node follows its placement, or was redirected by this node.
+    pub(in crate::hub) fn is_redirected_or_placed(&self, now: Now, name: &str) -> bool {
         self.is_placed(now, name) || self.has_redirected(now, name)
     }
 

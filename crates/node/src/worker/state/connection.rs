@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Admission, ConnectionId, ListenerId,
     messages::{Placed, Terms},
-    visits::Goodbye,
+    visits::DisconnectCause,
 };
 
 /// A connection and its state.
@@ -45,7 +45,7 @@ pub(in crate::worker) struct Connection {
     /// How the client was admitted, until its session is attached.
     pub admission: Admission,
     /// Which side ends it, and why; `None`: it has not ended.
-    pub goodbye: Option<Goodbye>,
+    pub disconnect_cause: Option<DisconnectCause>,
     /// What the client may publish before it has to wait.
     pub budget: Budget,
 }
@@ -281,7 +281,7 @@ impl Connection {
             is_dirty: false,
             answered: 0,
             admission: Admission::default(),
-            goodbye: None,
+            disconnect_cause: None,
             budget: Budget::default(),
         }
     }

@@ -18,7 +18,7 @@ pub(in crate::worker) struct Debts {
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     pub met: Vec<Debt>,
     /// Connections to close, because their clients cannot be sent a refusal of a message.
-    pub overdrawn: Vec<ConnectionId>,
+    pub to_close: Vec<ConnectionId>,
     /// Messages that are given in portions, by numbers of their own.
     divided: BTreeMap<u64, DividedDebt>,
     last_divided: u64,
@@ -39,7 +39,7 @@ impl Debts {
         Self {
             pending: Pending::new(),
             met: Vec::new(),
-            overdrawn: Vec::new(),
+            to_close: Vec::new(),
             divided: BTreeMap::new(),
             last_divided: 0,
         }

@@ -154,7 +154,7 @@ impl Journal {
         self.write_done();
         let sequence = session.outbound.next_sequence() - 1;
         // What the other node receives itself is named; what only this session gets is sent whole, and waited for.
-        let is_sent_there = group.is_none() && !outgoing.is_alone && outgoing.id.is_sent();
+        let is_sent_there = group.is_none() && !outgoing.bypasses_backups && outgoing.id.is_sent();
         let plain = PlainAppend {
             session: stored.number,
             sequence,

@@ -37,7 +37,7 @@ pub(in crate::worker) struct Outgoing<'a> {
     /// It arrived before, so only sessions that did not accept it then accept it now.
     pub is_seen: bool,
     /// Nodes with backups of the sessions that get it do not receive it by themselves.
-    pub is_alone: bool,
+    pub bypasses_backups: bool,
     /// It is in the record of this round.
     pub is_journaled: bool,
     /// The streams whose record of this round has it whole, a bit each.
@@ -58,7 +58,7 @@ impl<'a> Outgoing<'a> {
             publication: None,
             checksum: 0,
             is_seen: false,
-            is_alone: false,
+            bypasses_backups: false,
             is_journaled: false,
             copied: 0,
             waits_for: 0,

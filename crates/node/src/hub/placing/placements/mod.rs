@@ -58,7 +58,7 @@ const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// The key of the rendezvous hash that chooses the placer.
-const LOT: &str = "thicket-placements";
+const RENDEZVOUS_KEY: &str = "thicket-placements";
 
 /// A node's state of placements.
 #[derive(Debug, Default)]
@@ -270,7 +270,7 @@ impl Placing {
     }
 
     fn placer(&self, cx: &Context) -> NodeId {
-        rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
+        rendezvous(RENDEZVOUS_KEY, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
     /// While it is not known whether this node was declared down, the request waits ([`Self::ask_when_sure`]).
@@ -596,7 +596,7 @@ impl Placing {
     fn placer_before(&self, cx: &Context, node: NodeId) -> NodeId {
         let reachable = cx.overlay.reachable().into_iter();
         let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
-        rendezvous(LOT, &nodes).unwrap_or(cx.own())
+        rendezvous(RENDEZVOUS_KEY, &nodes).unwrap_or(cx.own())
     }
 
     /// Requests that the former placer may not have answered go to the present one.

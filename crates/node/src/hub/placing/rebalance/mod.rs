@@ -44,8 +44,8 @@ use crate::{
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
 };
 
-/// The key of the rendezvous hash that draws the rebalancer.
-const LOT: &str = "thicket-rebalancer";
+/// The key of the rendezvous hash that chooses the rebalancer.
+const RENDEZVOUS_KEY: &str = "thicket-rebalancer";
 /// A node that has not answered by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a move is remembered, unless the rest is longer.
@@ -211,7 +211,7 @@ impl Placing {
 
     /// Of the nodes that support rebalancing.
     fn rebalancer(&self, cx: &Context) -> NodeId {
-        rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
+        rendezvous(RENDEZVOUS_KEY, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
     /// The nodes that report their state, this one included.
