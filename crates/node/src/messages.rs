@@ -251,7 +251,7 @@ pub(crate) struct Movable {
 
 /// The message rate, topics and filters of a connected client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClientHabits {
+pub(crate) struct ClientActivity {
     /// Of its session.
     pub client_id: Arc<str>,
     /// It understands a Server Reference, and some node has a listener like its own.
@@ -264,7 +264,7 @@ pub(crate) struct ClientHabits {
     pub filters: Vec<Arc<str>>,
 }
 
-impl ClientHabits {
+impl ClientActivity {
     /// Of its names.
     pub fn bytes(&self) -> usize {
         let topics = self.publishes.iter().map(|it| it.0.len() + 12);

@@ -1,7 +1,7 @@
 //! Messages between hubs besides those of the overlay: claims of client identifiers, sessions that move, retained messages.
 
+mod activity;
 mod bytes;
-mod habits;
 mod load;
 mod placements;
 
@@ -10,14 +10,14 @@ use thicket_placement::{MoveReason, Placement};
 use thicket_session::server::Epoch;
 
 pub(super) use self::{
-    habits::{END, LEARNING},
+    activity::{END, LEARNING},
     load::SentTopics,
     placements::{Follows, PlacementOrder},
 };
 use super::members::Membership;
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,
-    messages::{BackupReport, ClientHabits, NumberRuns, Origin, Purpose, ReplicationStream},
+    messages::{BackupReport, ClientActivity, NumberRuns, Origin, Purpose, ReplicationStream},
 };
 
 /// A message between hubs.
@@ -139,12 +139,12 @@ pub(super) enum Message<'a> {
         client_id: &'a str,
     },
     /// From the rebalancer: what do your clients do, those from this cursor on?
-    HabitsAsked { round: u64, cursor: u64 },
+    ActivityRequested { round: u64, cursor: u64 },
     /// To the rebalancer: some of them; `next`: the cursor of the others, `u64::MAX` if there are none.
-    Habits {
+    Activity {
         round: u64,
         next: u64,
-        clients: Vec<ClientHabits>,
+        clients: Vec<ClientActivity>,
     },
     /// From the rebalancer: these clients of yours should be at another node.
     MovesOrdered {

@@ -132,17 +132,17 @@ impl Hub {
             } => self
                 .placing
                 .handle_moved(now, node, to, (client_id, reason)),
-            Message::HabitsAsked { round, cursor } => {
+            Message::ActivityRequested { round, cursor } => {
                 self.placing
-                    .handle_habits_asked(&mut self.cx, node, round, cursor)
+                    .handle_activity_requested(&mut self.cx, node, round, cursor)
             }
-            Message::Habits {
+            Message::Activity {
                 round,
                 next,
                 clients,
             } => self
                 .placing
-                .handle_habits(&mut self.cx, now, node, round, next, clients),
+                .handle_activity(&mut self.cx, now, node, round, next, clients),
             Message::MovesOrdered {
                 to,
                 reason,

@@ -506,12 +506,12 @@ impl Hub {
                 self.placing
                     .handle_movable(&mut self.cx, now, from, movable)
             }
-            ToHub::Habits {
+            ToHub::Activity {
                 asker,
                 round,
                 next,
                 clients,
-            } => self.placing.handle_worker_habits(
+            } => self.placing.handle_worker_activity(
                 &mut self.cx,
                 now,
                 from,

@@ -6,8 +6,9 @@ use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
 use super::{
-    BackupReport, Claim, ClientHabits, Fetched, ForwardEntry, InterestChange, Movable, NumberRuns,
-    Origin, PlaceAsked, Relocation, ReplicationStream, RetainedQuery, SessionState, TopicRate,
+    BackupReport, Claim, ClientActivity, Fetched, ForwardEntry, InterestChange, Movable,
+    NumberRuns, Origin, PlaceAsked, Relocation, ReplicationStream, RetainedQuery, SessionState,
+    TopicRate,
 };
 use crate::WorkerId;
 
@@ -83,11 +84,11 @@ pub(crate) enum ToHub {
     TopicRates(Vec<TopicRate>),
     /// The answer to `MovableAsked`.
     Movable(Vec<Movable>),
-    /// The answer to `HabitsAsked`; `next`: there are more.
-    Habits {
+    /// The answer to `ActivityRequested`; `next`: there are more.
+    Activity {
         asker: NodeId,
         round: u64,
         next: Option<u32>,
-        clients: Vec<ClientHabits>,
+        clients: Vec<ClientActivity>,
     },
 }

@@ -128,7 +128,7 @@ pub(crate) enum ToWorker {
     /// Which clients may be sent away? Their messages are counted from one such request to the next.
     MovableAsked,
     /// What do your clients do, those from this connection on? Requested by the rebalancer, in this round.
-    HabitsAsked {
+    ActivityRequested {
         asker: NodeId,
         round: u64,
         from: u32,

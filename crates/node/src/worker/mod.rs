@@ -27,6 +27,7 @@
 //! | `trace`, `rates` | spans of messages; how often is published to which topics |
 
 mod acknowledge;
+mod activity;
 mod arrivals;
 mod attach;
 mod authentication;
@@ -46,7 +47,6 @@ mod effort;
 mod expiry;
 mod forward;
 mod groups;
-mod habits;
 mod hints;
 mod journal;
 mod listeners;
@@ -89,10 +89,10 @@ use thicket_mqtt::{DecodeError, ReasonCode};
 use thicket_session::time::Instant;
 
 use self::{
+    activity::handle_activity_requested,
     checkpoint::Checkpoints,
     connect::handle_claim_refused,
     context::Context,
-    habits::handle_habits_asked,
     places::handle_place_answer,
     redirect::handle_movable_asked,
     retained::Queries,
@@ -375,8 +375,8 @@ impl Worker {
             },
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
             ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
-            ToWorker::HabitsAsked { asker, round, from } => {
-                handle_habits_asked(&mut self.cx, now, asker, round, from);
+            ToWorker::ActivityRequested { asker, round, from } => {
+                handle_activity_requested(&mut self.cx, now, asker, round, from);
             }
             ToWorker::SendClient { client_id, to } => {
                 self.handle_send_client(now, &client_id, &to);

@@ -9,8 +9,8 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
     Refusal, Worker,
+    activity::restart_rates,
     context::Context,
-    habits::restart_rates,
     listeners::prefix,
     minority::{refuses_subscribe, refuses_unsubscribe},
     places::ask_place_of_filter,

@@ -7,7 +7,7 @@ use thicket_session::server::Epoch;
 use super::{
     FetchAnswer, Grant, Message, Part, PlacementOrder, RefusedNumbers, Registrable, Registration,
     Released, RetainedRecord,
-    habits::{put_habits, read_habits},
+    activity::{put_activity, read_activity},
     load::{put_state, put_topics, read_state, read_topics},
     placements::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
 };
@@ -57,8 +57,8 @@ mod kind {
     pub(super) const UNPLACED: u8 = 86;
     pub(super) const UNPLACE: u8 = 87;
     pub(super) const MOVED: u8 = 88;
-    pub(super) const HABITS_ASKED: u8 = 89;
-    pub(super) const HABITS: u8 = 90;
+    pub(super) const ACTIVITY_REQUESTED: u8 = 89;
+    pub(super) const ACTIVITY: u8 = 90;
     pub(super) const MOVES_ORDERED: u8 = 91;
     pub(super) const REBALANCE_ASKED: u8 = 92;
     pub(super) const REBALANCE_ANSWERED: u8 = 93;
@@ -280,20 +280,20 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::MOVED
             }
-            Self::HabitsAsked { round, cursor } => {
+            Self::ActivityRequested { round, cursor } => {
                 put_u64(&mut out, *round);
                 put_u64(&mut out, *cursor);
-                kind::HABITS_ASKED
+                kind::ACTIVITY_REQUESTED
             }
-            Self::Habits {
+            Self::Activity {
                 round,
                 next,
                 clients,
             } => {
                 put_u64(&mut out, *round);
                 put_u64(&mut out, *next);
-                put_habits(&mut out, clients);
-                kind::HABITS
+                put_activity(&mut out, clients);
+                kind::ACTIVITY
             }
             Self::MovesOrdered {
                 to,
@@ -502,14 +502,14 @@ impl<'a> Message<'a> {
                 reason: reader.one_of(&RedirectionReason::ALL)?,
                 client_id: reader.text()?,
             },
-            kind::HABITS_ASKED => Self::HabitsAsked {
+            kind::ACTIVITY_REQUESTED => Self::ActivityRequested {
                 round: reader.u64()?,
                 cursor: reader.u64()?,
             },
-            kind::HABITS => Self::Habits {
+            kind::ACTIVITY => Self::Activity {
                 round: reader.u64()?,
                 next: reader.u64()?,
-                clients: read_habits(&mut reader)?,
+                clients: read_activity(&mut reader)?,
             },
             kind::MOVES_ORDERED => Self::MovesOrdered {
                 to: NodeId(reader.u64()?),

@@ -15,7 +15,7 @@ pub(in crate::hub) enum Follows {
     /// Its client asked once, and follows its subscribers.
     Subscribers,
     /// Its client did not ask: this is where it is, and what it was seen doing.
-    Habits {
+    Activity {
         /// How often it was refused since it was served last: this is where it should connect.
         refused: u8,
     },
@@ -23,7 +23,7 @@ pub(in crate::hub) enum Follows {
 
 impl Follows {
     pub const fn is_learned(self) -> bool {
-        matches!(self, Self::Habits { .. })
+        matches!(self, Self::Activity { .. })
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
         Follows::Request { max_sessions: 0 } => out.push(0),
         Follows::Request { max_sessions } => out.extend([3, max_sessions]),
         Follows::Subscribers => out.push(1),
-        Follows::Habits { refused } => out.extend([2, refused]),
+        Follows::Activity { refused } => out.extend([2, refused]),
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
         3 => Follows::Request {
             max_sessions: reader.u8()?,
         },
-        2 => Follows::Habits {
+        2 => Follows::Activity {
             refused: reader.u8()?,
         },
         _ => Follows::Subscribers,

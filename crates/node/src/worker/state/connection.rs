@@ -321,30 +321,30 @@ impl Attached {
     /// `published` PUBLISH packets arrived.
     pub const fn count_published(&mut self, published: u64) {
         self.count.messages += published;
-        self.count.habits.published += published;
+        self.count.activity.published += published;
     }
 
     /// Messages to the client since the last call.
     pub const fn take_delivered(&mut self) -> u64 {
-        let all = self.count.messages - self.count.habits.published;
+        let all = self.count.messages - self.count.activity.published;
         all - std::mem::replace(&mut self.count.delivered, all)
     }
 
     /// Thousandths of a message a second, from the client and to it.
     pub fn rate(&mut self, now: Instant) -> u64 {
         let messages = self.count.messages;
-        self.count.habits.rates(now, messages).0
+        self.count.activity.rates(now, messages).0
     }
 
     pub fn note_published(&mut self, publish: &Publish<'_>) {
-        let habits = &mut self.count.habits;
+        let activity = &mut self.count.activity;
         match publish.topic_alias {
             Some(alias) if publish.topic.is_empty() => {
                 let index = usize::from(alias).checked_sub(1);
                 let known = index.and_then(|index| self.aliases_in.get(index)?.as_deref());
-                habits.note("", known.unwrap_or_default());
+                activity.note("", known.unwrap_or_default());
             }
-            Some(_) | None => habits.note(&self.prefix, publish.topic),
+            Some(_) | None => activity.note(&self.prefix, publish.topic),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thicket_session::time::Instant;
 
-use super::habits::Habits;
+use super::activity::Activity;
 
 /// A client is listed only when its messages were counted for this time, or it has been here for this time.
 const COUNTED: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ pub(in crate::worker) struct MessageCount {
     then: u64,
     since: Instant,
     /// For the rebalancer.
-    pub habits: Habits,
+    pub activity: Activity,
 }
 
 impl MessageCount {
@@ -28,7 +28,7 @@ impl MessageCount {
             delivered: 0,
             then: 0,
             since: now,
-            habits: Habits::new(now),
+            activity: Activity::new(now),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows the [context](super::context), which is made of it, or the parts of the worker above that.
 
+pub(super) mod activity;
 pub(super) mod arrivals;
 pub(super) mod barriers;
 pub(super) mod batches;
@@ -18,7 +19,6 @@ pub(super) mod effort;
 pub(super) mod following;
 pub(super) mod gates;
 pub(super) mod grant_ends;
-pub(super) mod habits;
 pub(super) mod interests;
 pub(super) mod journal;
 pub(super) mod merging;

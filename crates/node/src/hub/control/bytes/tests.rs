@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     NodeState,
     hub::{control::Follows, hints::HINT_KINDS},
-    messages::ClientHabits,
+    messages::ClientActivity,
 };
 
 fn retained(node: u64, record: &[u8]) -> RetainedRecord<'_> {
@@ -241,7 +241,7 @@ fn messages() -> Vec<Message<'static>> {
             placement: placement(),
         },
         Message::Placement {
-            follows: Follows::Habits { refused: 3 },
+            follows: Follows::Activity { refused: 3 },
             placement: placement(),
         },
         Message::Unplaced { client_id: "c" },
@@ -260,14 +260,14 @@ fn messages() -> Vec<Message<'static>> {
             reason: RedirectionReason::Rebalanced,
             client_id: "c",
         },
-        Message::HabitsAsked {
+        Message::ActivityRequested {
             round: 3,
             cursor: 1 << 32 | 7,
         },
-        Message::Habits {
+        Message::Activity {
             round: 3,
             next: u64::MAX,
-            clients: vec![ClientHabits {
+            clients: vec![ClientActivity {
                 client_id: "c".into(),
                 can_move: true,
                 millis_per_s: 1_500,
@@ -341,7 +341,7 @@ fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
                     ..
                 }
                 | Message::Placement { .. }
-                | Message::Habits { .. }
+                | Message::Activity { .. }
                 | Message::MovesOrdered { .. }
         );
         for len in 0..payload.len() {

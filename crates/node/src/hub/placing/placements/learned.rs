@@ -3,7 +3,7 @@
 //!
 //! | step | node |
 //! | --- | --- |
-//! | examines the habits of its clients every [`LOOKED`], and sends all what is new | the one where a client is |
+//! | examines the activity of its clients every [`LOOKED`], and sends all what is new | the one where a client is |
 //! | keeps it, for [`LEASE`](super::LEASE) | every node |
 //! | compares itself with the others when the client connects again, and sends all its decision | the one where the client connects |
 //!
@@ -28,7 +28,7 @@ use crate::{
         control::{END, Follows, LEARNING},
         placing::Placing,
     },
-    messages::ClientHabits,
+    messages::ClientActivity,
     scope::client_id_of,
 };
 
@@ -84,16 +84,16 @@ impl Placing {
         learning.looked_at = now.instant;
         learning.is_looking = true;
         learning.wild.clear();
-        self.handle_habits_asked(cx, cx.own(), LEARNING, 0);
+        self.handle_activity_requested(cx, cx.own(), LEARNING, 0);
     }
 
     /// The workers have listed some clients; the next are requested.
-    pub(in crate::hub::placing) fn learn_habits(
+    pub(in crate::hub::placing) fn learn_activity(
         &mut self,
         cx: &mut Context,
         now: Now,
         next: u64,
-        clients: &[ClientHabits],
+        clients: &[ClientActivity],
     ) {
         for client in clients {
             self.learn_client(cx, now, client);
@@ -101,20 +101,20 @@ impl Placing {
         if next == END {
             self.placements.learning.is_looking = false;
         } else {
-            self.handle_habits_asked(cx, cx.own(), LEARNING, next);
+            self.handle_activity_requested(cx, cx.own(), LEARNING, next);
         }
     }
 
-    fn learn_client(&mut self, cx: &mut Context, now: Now, habits: &ClientHabits) {
-        let name = &*habits.client_id;
+    fn learn_client(&mut self, cx: &mut Context, now: Now, activity: &ClientActivity) {
+        let name = &*activity.client_id;
         if self.placed_at(now, name).is_some() {
             return;
         }
-        let Some(subscribe) = self.topics_of(cx, now, &habits.filters) else {
+        let Some(subscribe) = self.topics_of(cx, now, &activity.filters) else {
             return;
         };
         let before = self.learned(now, name);
-        let publish = published(habits, before.map(|known| &known.placement.sessions[0]));
+        let publish = published(activity, before.map(|known| &known.placement.sessions[0]));
         if publish.is_empty() && subscribe.is_empty() {
             return;
         }
@@ -211,7 +211,7 @@ impl Placing {
         name: &str,
     ) -> Option<bool> {
         let known = self.learned(now, name)?;
-        let Follows::Habits { refused } = known.follows else {
+        let Follows::Activity { refused } = known.follows else {
             return None;
         };
         let since = known.refused_since.unwrap_or(now.instant);
@@ -230,7 +230,7 @@ impl Placing {
         let Some(known) = self.learned(now, name) else {
             return;
         };
-        let Follows::Habits { refused } = known.follows else {
+        let Follows::Activity { refused } = known.follows else {
             return;
         };
         let mut placement = known.placement.clone();
@@ -245,7 +245,7 @@ impl Placing {
             return;
         };
         let is_here = known.placement.sessions[0].node == own;
-        if is_here && known.follows == (Follows::Habits { refused: 0 }) {
+        if is_here && known.follows == (Follows::Activity { refused: 0 }) {
             return;
         }
         let mut placement = known.placement.clone();
@@ -254,7 +254,7 @@ impl Placing {
     }
 
     fn send_learned(&mut self, cx: &mut Context, now: Now, placement: Placement, refused: u8) {
-        let follows = Follows::Habits { refused };
+        let follows = Follows::Activity { refused };
         self.send_all_placed(cx, &placement, follows);
         self.handle_placement(cx, now, placement, follows);
     }
@@ -273,7 +273,7 @@ impl Placing {
         let session = &known.placement.sessions[0];
         let names = |topics: &Topics| topics.iter().map(|it| it.0.clone()).collect();
         let refused = match known.follows {
-            Follows::Habits { refused } => refused,
+            Follows::Activity { refused } => refused,
             Follows::Request { .. } | Follows::Subscribers => 0,
         };
         Some(LearnedReport {
@@ -287,8 +287,8 @@ impl Placing {
 
 /// What a client publishes: what it was seen publishing now, and what it published before and was not seen with now at half its rate, since topics
 /// are seen in a sample.
-fn published(habits: &ClientHabits, before: Option<&PlacedSession>) -> Topics {
-    let seen = habits.publishes.iter();
+fn published(activity: &ClientActivity, before: Option<&PlacedSession>) -> Topics {
+    let seen = activity.publishes.iter();
     let seen = seen.map(|(topic, millis)| (topic.to_string(), *millis as f64 / 1000.0));
     let mut publish: Topics = seen.filter(|(_, rate)| *rate > 0.0).collect();
     let is_silent = publish.is_empty();
@@ -319,7 +319,7 @@ fn is_news(now: Now, known: &Known, session: &PlacedSession) -> bool {
     };
     let is_old = known.until.since(now.instant) + RENEWED < LEASE;
     is_old
-        || known.follows != (Follows::Habits { refused: 0 })
+        || known.follows != (Follows::Activity { refused: 0 })
         || before.node != session.node
         || names(&before.subscribe) != names(&session.subscribe)
         || names(&before.publish) != names(&session.publish)
@@ -332,9 +332,9 @@ mod tests {
 
     use super::*;
 
-    fn habits(publishes: &[(&str, u64)]) -> ClientHabits {
+    fn activity(publishes: &[(&str, u64)]) -> ClientActivity {
         let publishes = publishes.iter();
-        ClientHabits {
+        ClientActivity {
             client_id: "c".into(),
             can_move: false,
             millis_per_s: 1000,
@@ -356,17 +356,17 @@ mod tests {
 
     #[test]
     fn topics_that_are_not_seen_fade_unless_their_client_is_silent() {
-        let mut known = session(published(&habits(&[("a", 4000)]), None));
+        let mut known = session(published(&activity(&[("a", 4000)]), None));
         assert_eq!(known.publish, [("a".to_owned(), 4.0)]);
-        let silent = published(&habits(&[]), Some(&known));
+        let silent = published(&activity(&[]), Some(&known));
         assert_eq!(silent, known.publish, "it has just come back");
-        known.publish = published(&habits(&[("b", 1000)]), Some(&known));
+        known.publish = published(&activity(&[("b", 1000)]), Some(&known));
         assert_eq!(
             known.publish,
             [("b".to_owned(), 1.0), ("a".to_owned(), 2.0)]
         );
         for _ in 0..8 {
-            known.publish = published(&habits(&[("b", 1000)]), Some(&known));
+            known.publish = published(&activity(&[("b", 1000)]), Some(&known));
         }
         assert_eq!(known.publish, [("b".to_owned(), 1.0)]);
     }
@@ -383,7 +383,7 @@ mod tests {
                 sessions: vec![session(vec![("a".into(), 1.0)])],
             },
             until: at(0).instant + LEASE,
-            follows: Follows::Habits { refused },
+            follows: Follows::Activity { refused },
             max_sessions: 0,
             refused_since: None,
         };

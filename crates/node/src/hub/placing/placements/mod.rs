@@ -431,7 +431,7 @@ impl Placing {
                 max_sessions: u8::try_from(asked.max_sessions).unwrap_or(u8::MAX),
             }
         } else if known.is_some_and(|known| known.follows.is_learned()) {
-            Follows::Habits { refused: 0 }
+            Follows::Activity { refused: 0 }
         } else {
             Follows::Subscribers
         }
@@ -555,9 +555,9 @@ impl Placing {
             Follows::Request { .. } | Follows::Subscribers => {
                 before.map_or(0, |known| known.max_sessions)
             }
-            Follows::Habits { .. } => 0,
+            Follows::Activity { .. } => 0,
         };
-        let is_refused = matches!(follows, Follows::Habits { refused } if refused > 0);
+        let is_refused = matches!(follows, Follows::Activity { refused } if refused > 0);
         let known = Known {
             placement,
             until: now.instant + LEASE,
@@ -579,7 +579,7 @@ impl Placing {
         let known = known.map(|known| {
             // It is sent for information, not to be followed now.
             let follows = match known.follows {
-                Follows::Habits { .. } => known.follows,
+                Follows::Activity { .. } => known.follows,
                 Follows::Subscribers | Follows::Request { .. } => Follows::Request {
                     max_sessions: known.max_sessions,
                 },

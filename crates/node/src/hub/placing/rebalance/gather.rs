@@ -13,7 +13,7 @@ use crate::{
         control::{END, LEARNING, Message},
         placing::Placing,
     },
-    messages::{ClientHabits, ToWorker},
+    messages::{ClientActivity, ToWorker},
 };
 
 /// What the rebalancer waits for.
@@ -50,7 +50,7 @@ impl Placing {
             carries_out,
         }));
         for node in waiting {
-            self.ask_habits(cx, node, round, 0);
+            self.ask_activity(cx, node, round, 0);
         }
     }
 
@@ -60,16 +60,16 @@ impl Placing {
         self.refuse_rebalance_askers(cx);
     }
 
-    fn ask_habits(&mut self, cx: &mut Context, node: NodeId, round: u64, cursor: u64) {
+    fn ask_activity(&mut self, cx: &mut Context, node: NodeId, round: u64, cursor: u64) {
         if node == cx.own() {
-            self.handle_habits_asked(cx, node, round, cursor);
+            self.handle_activity_requested(cx, node, round, cursor);
         } else {
-            cx.send(node, &Message::HabitsAsked { round, cursor });
+            cx.send(node, &Message::ActivityRequested { round, cursor });
         }
     }
 
     /// The rebalancer asks for clients of this node. A cursor is a worker and one of its connections.
-    pub(in crate::hub) fn handle_habits_asked(
+    pub(in crate::hub) fn handle_activity_requested(
         &mut self,
         cx: &mut Context,
         asker: NodeId,
@@ -78,9 +78,9 @@ impl Placing {
     ) {
         let worker = cursor >> 32;
         if worker >= u64::from(cx.config.workers) {
-            return self.answer_habits(cx, asker, round, END, Vec::new());
+            return self.answer_activity(cx, asker, round, END, Vec::new());
         }
-        let content = ToWorker::HabitsAsked {
+        let content = ToWorker::ActivityRequested {
             asker,
             round,
             from: cursor as u32,
@@ -89,14 +89,14 @@ impl Placing {
     }
 
     /// A worker has listed some of its clients.
-    pub(in crate::hub) fn handle_worker_habits(
+    pub(in crate::hub) fn handle_worker_activity(
         &mut self,
         cx: &mut Context,
         now: Now,
         from: WorkerId,
         (asker, round): (NodeId, u64),
         next: Option<u32>,
-        mut clients: Vec<ClientHabits>,
+        mut clients: Vec<ClientActivity>,
     ) {
         let worker = u64::from(from.0);
         let cursor = match next {
@@ -105,30 +105,30 @@ impl Placing {
             None => END,
         };
         if asker == cx.own() && round == LEARNING {
-            return self.learn_habits(cx, now, cursor, &clients);
+            return self.learn_activity(cx, now, cursor, &clients);
         }
         let is_off = self.rebalance_mode(cx) == RebalanceMode::Off;
         for client in &mut clients {
             client.can_move &= !is_off && !self.stays(now, &client.client_id);
         }
         if asker == cx.own() {
-            self.handle_habits(cx, now, asker, round, cursor, clients);
+            self.handle_activity(cx, now, asker, round, cursor, clients);
         } else {
-            self.answer_habits(cx, asker, round, cursor, clients);
+            self.answer_activity(cx, asker, round, cursor, clients);
         }
     }
 
-    fn answer_habits(
+    fn answer_activity(
         &mut self,
         cx: &mut Context,
         asker: NodeId,
         round: u64,
         next: u64,
-        clients: Vec<ClientHabits>,
+        clients: Vec<ClientActivity>,
     ) {
         cx.send(
             asker,
-            &Message::Habits {
+            &Message::Activity {
                 round,
                 next,
                 clients,
@@ -137,14 +137,14 @@ impl Placing {
     }
 
     /// A node has listed some of its clients.
-    pub(in crate::hub) fn handle_habits(
+    pub(in crate::hub) fn handle_activity(
         &mut self,
         cx: &mut Context,
         now: Now,
         from: NodeId,
         round: u64,
         next: u64,
-        clients: Vec<ClientHabits>,
+        clients: Vec<ClientActivity>,
     ) {
         let Phase::Gathering(gathering) = &mut self.rebalance.phase else {
             return;
@@ -154,7 +154,7 @@ impl Placing {
         }
         gathering.inventory.add(from, clients);
         if next != END && !gathering.inventory.is_full() {
-            return self.ask_habits(cx, from, round, next);
+            return self.ask_activity(cx, from, round, next);
         }
         if next != END {
             gathering.inventory.cut_short(from);

@@ -9,7 +9,7 @@ use thicket_overlay::NodeId;
 use thicket_placement::{Distances, RebalanceClient, RebalanceNode, Situation, TopicId};
 use thicket_session::topic::TopicFilter;
 
-use crate::{NodeLoad, messages::ClientHabits};
+use crate::{NodeLoad, messages::ClientActivity};
 
 /// Clients of one plan at most; of a node with more, those that are not listed count as load that stays.
 pub(super) const MOST_CLIENTS: usize = 200_000;
@@ -35,7 +35,7 @@ impl KnownNode {
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// Where each is.
-    clients: Vec<(NodeId, ClientHabits)>,
+    clients: Vec<(NodeId, ClientActivity)>,
     /// Nodes that have more clients than were listed.
     cut_short: Vec<NodeId>,
 }
@@ -45,7 +45,7 @@ impl Inventory {
         self.clients.len() >= MOST_CLIENTS
     }
 
-    pub fn add(&mut self, node: NodeId, clients: Vec<ClientHabits>) {
+    pub fn add(&mut self, node: NodeId, clients: Vec<ClientActivity>) {
         let clients = clients.into_iter().map(|client| (node, client));
         self.clients.extend(clients);
     }
@@ -59,7 +59,7 @@ impl Inventory {
     }
 
     /// What was reported of all clients, and where each is.
-    pub fn all(&self) -> impl Iterator<Item = (NodeId, &ClientHabits)> {
+    pub fn all(&self) -> impl Iterator<Item = (NodeId, &ClientActivity)> {
         self.clients.iter().map(|(node, client)| (*node, client))
     }
 
@@ -186,7 +186,7 @@ impl Topics {
         topic
     }
 
-    fn published(&mut self, client: &ClientHabits) -> Vec<(TopicId, f64)> {
+    fn published(&mut self, client: &ClientActivity) -> Vec<(TopicId, f64)> {
         let mut published: BTreeMap<TopicId, f64> = BTreeMap::new();
         for (topic, rate) in &client.publishes {
             *published.entry(self.of(topic)).or_default() += *rate as f64 / 1000.0;
@@ -194,7 +194,7 @@ impl Topics {
         published.into_iter().collect()
     }
 
-    fn subscribed(&mut self, client: &ClientHabits) -> Vec<TopicId> {
+    fn subscribed(&mut self, client: &ClientActivity) -> Vec<TopicId> {
         let mut found = Vec::new();
         for filter in &client.filters {
             if filter.contains(['+', '#']) {
@@ -230,8 +230,8 @@ mod tests {
     use super::*;
     use crate::Rates;
 
-    fn client(name: &str, publishes: &[(&str, u64)], filters: &[&str]) -> ClientHabits {
-        ClientHabits {
+    fn client(name: &str, publishes: &[(&str, u64)], filters: &[&str]) -> ClientActivity {
+        ClientActivity {
             client_id: name.into(),
             can_move: true,
             millis_per_s: 2_000,

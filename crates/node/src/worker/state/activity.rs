@@ -35,7 +35,7 @@ struct Mark {
 
 /// What a connection does.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Habits {
+pub(in crate::worker) struct Activity {
     pub published: u64,
     /// Rates are counted from the older one.
     marks: [Mark; 2],
@@ -45,7 +45,7 @@ pub(in crate::worker) struct Habits {
     topics: Vec<(Rc<str>, u32)>,
 }
 
-impl Habits {
+impl Activity {
     pub fn new(now: Instant) -> Self {
         let mark = Mark {
             at: now,
@@ -133,62 +133,67 @@ mod tests {
         Instant::from_millis(seconds * 1000)
     }
 
-    fn publish(habits: &mut Habits, topic: &str, count: u64) {
+    fn publish(activity: &mut Activity, topic: &str, count: u64) {
         for _ in 0..count {
-            habits.published += 1;
-            if is_sampled(habits.published) {
-                habits.note("", topic);
+            activity.published += 1;
+            if is_sampled(activity.published) {
+                activity.note("", topic);
             }
         }
     }
 
     #[test]
     fn rates_are_means_over_half_a_minute_and_more() {
-        let mut habits = Habits::new(at(0));
-        publish(&mut habits, "a", 100);
-        assert_eq!(habits.rates(at(10), 200), (20_000, 10_000));
+        let mut activity = Activity::new(at(0));
+        publish(&mut activity, "a", 100);
+        assert_eq!(activity.rates(at(10), 200), (20_000, 10_000));
         // Ten seconds with messages, and ten without: the mean hardly moves.
         for ten in 2..30 {
-            publish(&mut habits, "a", 100 * (ten % 2));
-            let published = habits.published;
-            let (_, rate) = habits.rates(at(10 * ten), 2 * published);
+            publish(&mut activity, "a", 100 * (ten % 2));
+            let published = activity.published;
+            let (_, rate) = activity.rates(at(10 * ten), 2 * published);
             assert!((3_300..=7_000).contains(&rate), "{rate} after {ten}0 s");
         }
     }
 
     #[test]
     fn a_client_that_has_just_come_is_measured_over_a_second_at_least() {
-        let mut habits = Habits::new(at(5));
-        assert_eq!(habits.rates(at(5), 3), (3_000, 0));
+        let mut activity = Activity::new(at(5));
+        assert_eq!(activity.rates(at(5), 3), (3_000, 0));
     }
 
     #[test]
     fn rates_begin_anew_when_a_client_wants_something_else_but_not_all_the_time() {
-        let mut habits = Habits::new(at(0));
-        habits.restart(at(9), 1_000);
-        assert_eq!(habits.rates(at(40), 4_000).0, 100_000);
-        habits.restart(at(50), 4_000);
-        assert_eq!(habits.rates(at(52), 5_000).0, 500_000);
-        habits.restart(at(59), 8_500);
-        assert_eq!(habits.rates(at(60), 9_000).0, 500_000);
+        let mut activity = Activity::new(at(0));
+        activity.restart(at(9), 1_000);
+        assert_eq!(activity.rates(at(40), 4_000).0, 100_000);
+        activity.restart(at(50), 4_000);
+        assert_eq!(activity.rates(at(52), 5_000).0, 500_000);
+        activity.restart(at(59), 8_500);
+        assert_eq!(activity.rates(at(60), 9_000).0, 500_000);
     }
 
     #[test]
     fn topics_share_what_is_published_as_they_were_sampled_and_rare_ones_make_room() {
-        let mut habits = Habits::new(at(0));
+        let mut activity = Activity::new(at(0));
         for index in 0..1700 {
-            publish(&mut habits, if index % 4 == 0 { "few" } else { "many" }, 1);
+            publish(
+                &mut activity,
+                if index % 4 == 0 { "few" } else { "many" },
+                1,
+            );
         }
-        let topics = habits.topics(1000);
+        let topics = activity.topics(1000);
         let rate = |name: &str| topics.iter().find(|it| &*it.0 == name).map_or(0, |it| it.1);
         assert!((200..=300).contains(&rate("few")), "{topics:?}");
         assert!((700..=800).contains(&rate("many")), "{topics:?}");
         for index in 0..100_u64 {
-            publish(&mut habits, &format!("rare/{index}"), 17);
+            publish(&mut activity, &format!("rare/{index}"), 17);
         }
-        assert!(habits.topics.len() <= TOPICS);
+        assert!(activity.topics.len() <= TOPICS);
         assert!(
-            habits.topics.iter().any(|known| &*known.0 == "many") || habits.topics.len() < TOPICS
+            activity.topics.iter().any(|known| &*known.0 == "many")
+                || activity.topics.len() < TOPICS
         );
     }
 }

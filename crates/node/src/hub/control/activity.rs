@@ -1,8 +1,8 @@
-//! Habits of clients as bytes: texts with their lengths, rates in thousandths of a message a second.
+//! Activity of clients as bytes: texts with their lengths, rates in thousandths of a message a second.
 
 use crate::{
     hub::wire::{Reader, put_bytes, put_u64},
-    messages::ClientHabits,
+    messages::ClientActivity,
 };
 
 /// The cursor behind the last client of a node.
@@ -10,7 +10,7 @@ pub(in crate::hub) const END: u64 = u64::MAX;
 /// The round of a node that asks itself: the rebalancer counts from 1.
 pub(in crate::hub) const LEARNING: u64 = 0;
 
-pub(super) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {
+pub(super) fn put_activity(out: &mut Vec<u8>, clients: &[ClientActivity]) {
     for client in clients {
         put_bytes(out, client.client_id.as_bytes());
         out.push(u8::from(client.can_move));
@@ -28,7 +28,7 @@ pub(super) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {
 }
 
 /// Clients until the end.
-pub(super) fn read_habits(reader: &mut Reader<'_>) -> Option<Vec<ClientHabits>> {
+pub(super) fn read_activity(reader: &mut Reader<'_>) -> Option<Vec<ClientActivity>> {
     reader.rest_of(|reader| {
         let client_id = reader.text()?.into();
         let can_move = reader.flag()?;
@@ -41,7 +41,7 @@ pub(super) fn read_habits(reader: &mut Reader<'_>) -> Option<Vec<ClientHabits>> 
         for _ in 0..reader.u64()? {
             filters.push(reader.text()?.into());
         }
-        Some(ClientHabits {
+        Some(ClientActivity {
             client_id,
             can_move,
             millis_per_s,
