@@ -342,17 +342,17 @@ impl Elsewhere {
 
 /// A question for a client that follows better nodes by topic.
 #[derive(Debug, Clone)]
-pub(crate) struct PlaceAsked {
+pub(crate) struct BetterNodeRequest {
     pub connection: ConnectionId,
     pub serial: u64,
     /// The name of its session.
     pub client_id: Arc<str>,
-    pub question: PlaceQuestion,
+    pub question: BetterNodeSubject,
 }
 
 /// What a better node is asked for.
 #[derive(Debug, Clone)]
-pub(crate) enum PlaceQuestion {
+pub(crate) enum BetterNodeSubject {
     /// The SUBACK of this filter waits.
     Filter {
         filter: Box<str>,

@@ -36,25 +36,25 @@ struct Group {
     key: Arc<str>,
     places: BTreeMap<WorkerId, Interest>,
     /// The same for routes.
-    list: Rc<Places>,
+    list: Rc<GroupWorkers>,
 }
 
 /// The workers that have members of a shared subscription, ascending.
-pub(super) type Places = Vec<(WorkerId, Interest)>;
+pub(super) type GroupWorkers = Vec<(WorkerId, Interest)>;
 
 /// The workers with subscriptions that match one topic.
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
     /// `$share/name/filter` with the workers that have members, ascending.
-    groups: Vec<(Arc<str>, Rc<Places>)>,
+    groups: Vec<(Arc<str>, Rc<GroupWorkers>)>,
     /// Behind the place in `groups` where one was found last.
     found: Cell<usize>,
 }
 
 impl WorkerRoute {
     /// The workers with members of a shared subscription, if it matches.
-    pub fn group(&self, name: &str, filter: &str) -> Option<&Places> {
+    pub fn group(&self, name: &str, filter: &str) -> Option<&GroupWorkers> {
         let index = search_near(&self.groups, self.found.get(), |(key, _)| {
             compare_share_key(key, name, filter)
         })?;
@@ -214,7 +214,7 @@ impl Interests {
         self.steps += work::GROUP * groups.len() as u64;
         groups.sort_unstable_by(|(left, _), (right, _)| Arc::cmp(left, right));
         groups.shrink_to_fit();
-        let bytes = 64 + plain.len() + groups.len() * size_of::<(Arc<str>, Rc<Places>)>();
+        let bytes = 64 + plain.len() + groups.len() * size_of::<(Arc<str>, Rc<GroupWorkers>)>();
         let route = Rc::new(WorkerRoute {
             plain: plain.into_iter().collect(),
             groups,

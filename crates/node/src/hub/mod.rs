@@ -501,7 +501,10 @@ impl Hub {
             ToHub::Covered(sets) => self.handle_covered(from, sets),
             ToHub::Promoted { node } => self.handle_promoted(now, from, node),
             ToHub::TopicRates(rates) => self.placing.handle_topic_rates(from, rates),
-            ToHub::PlaceAsked(asked) => self.placing.answer_place(&mut self.cx, now, from, asked),
+            ToHub::BetterNodeRequest(asked) => {
+                self.placing
+                    .answer_better_node(&mut self.cx, now, from, asked)
+            }
             ToHub::Movable(movable) => {
                 self.placing
                     .handle_movable(&mut self.cx, now, from, movable)

@@ -6,8 +6,8 @@ use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
 use super::{
-    BackupReport, Claim, ClientActivity, Fetched, ForwardEntry, InterestChange, Movable,
-    NumberRuns, Origin, PlaceAsked, Relocation, ReplicationStream, RetainedQuery, SessionState,
+    BackupReport, BetterNodeRequest, Claim, ClientActivity, Fetched, ForwardEntry, InterestChange,
+    Movable, NumberRuns, Origin, Relocation, ReplicationStream, RetainedQuery, SessionState,
     TopicRate,
 };
 use crate::WorkerId;
@@ -79,7 +79,7 @@ pub(crate) enum ToHub {
     /// The backups of a node's sessions are promoted.
     Promoted { node: NodeId },
     /// Which node would be better for a topic of a client? Answered before later messages are.
-    PlaceAsked(PlaceAsked),
+    BetterNodeRequest(BetterNodeRequest),
     /// The topics with most messages since the last report.
     TopicRates(Vec<TopicRate>),
     /// The answer to `MovableAsked`.

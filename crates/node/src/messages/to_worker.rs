@@ -6,8 +6,8 @@ use thicket_overlay::NodeId;
 use thicket_session::retained::RetainedCursor;
 
 use super::{
-    Absence, Adopted, BackupReport, ClaimGrant, ClaimRefusal, Cluster, InterestChange, Merge,
-    NumberRuns, Origin, Place, PlaceAsked, Purpose, Relocation, ReplicationStream, Way,
+    Absence, Adopted, BackupReport, BetterNodeRequest, ClaimGrant, ClaimRefusal, Cluster,
+    InterestChange, Merge, NumberRuns, Origin, Place, Purpose, Relocation, ReplicationStream, Way,
 };
 use crate::{ConnectionId, WorkerId};
 
@@ -123,8 +123,8 @@ pub(crate) enum ToWorker {
     },
     /// The cluster from now on; something of it has changed.
     Cluster(Arc<Cluster>),
-    /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
-    PlaceAnswer(PlaceAsked, Option<NodeId>),
+    /// The answer to `BetterNodeRequest`; none: this node is as good as any, or there is no data.
+    BetterNode(BetterNodeRequest, Option<NodeId>),
     /// Which clients may be sent away? Their messages are counted from one such request to the next.
     MovableAsked,
     /// What do your clients do, those from this connection on? Requested by the rebalancer, in this round.

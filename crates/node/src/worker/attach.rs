@@ -15,10 +15,10 @@ use super::{
     redirect::suppress_will,
     rights::{refuses_ended, set_grant, watch_grant},
     state::{
+        better_nodes::BetterNodes,
         connection::{AliasesOut, Attached, Phase},
         counts::MessageCount,
         following::{FIRST_WAIT, Following},
-        places::Places,
         reauthentication::Reauthentication,
         sessions::{Cause, NEVER, Session, SessionKey},
         timers::Timer,
@@ -326,7 +326,7 @@ fn put_in_service(
         reauthentication: connect.authentication_method.map(Reauthentication::new),
         following: Following::new(now.instant, FIRST_WAIT),
         count: MessageCount::new(now.instant),
-        places: Places::of(connect),
+        better_nodes: BetterNodes::of(connect),
     };
     serve(cx, now, id, attached, now.instant);
 }

@@ -25,7 +25,7 @@ use super::{
     expiry::restart_timers,
     replication::Primaries,
     state::{
-        divergence::Place,
+        divergence::WorkerOfNode,
         interests::Member,
         role::Event,
         sessions::{Session, SessionKey},
@@ -190,7 +190,7 @@ fn leave_groups(cx: &mut Context, key: SessionKey) {
 
 impl Session {
     /// All of the session but its queue.
-    pub(super) fn snapshot(&self, own: Place, now: Instant) -> SessionSnapshot {
+    pub(super) fn snapshot(&self, own: WorkerOfNode, now: Instant) -> SessionSnapshot {
         let will = self
             .will
             .as_ref()

@@ -18,7 +18,7 @@ use super::state::{
     connection::Connection,
     connections::Connections,
     debts::Debts,
-    divergence::Place,
+    divergence::WorkerOfNode,
     drain::Drain,
     effort::Effort,
     gates::Gates,
@@ -184,7 +184,7 @@ impl Context {
     }
 
     /// This worker, among those of all nodes.
-    pub const fn place(&self) -> Place {
+    pub const fn worker_of_node(&self) -> WorkerOfNode {
         (self.config.node, self.id.0)
     }
 

@@ -62,7 +62,7 @@ pub(super) fn remove_log_before(cx: &mut Context, segment: u64) {
 
 /// The same, without backups yet. False: it is to have none.
 pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
-    let place = cx.place();
+    let place = cx.worker_of_node();
     let Some(session) = cx.sessions.get_mut(key) else {
         return false;
     };

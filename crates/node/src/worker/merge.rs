@@ -29,7 +29,7 @@ use super::{
     context::Context,
     replication::Primaries,
     state::{
-        divergence::{Divergence, Name, Place, name},
+        divergence::{Divergence, Name, WorkerOfNode, name},
         interests::Member,
         merging::Merging,
         replica::stream::{Level, Operation, Release},
@@ -165,7 +165,7 @@ impl Primaries {
         moved: queue::Moved,
         request: Option<u64>,
     ) {
-        let (place, own) = (cx.place(), cx.own_stream());
+        let (place, own) = (cx.worker_of_node(), cx.own_stream());
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
@@ -346,7 +346,7 @@ impl Session {
     /// Takes in messages of another node's session. Returns how many were new.
     fn merge_messages(
         &mut self,
-        own: Place,
+        own: WorkerOfNode,
         merging: Merging,
         theirs: Vec<Delivery>,
         received: &Received,

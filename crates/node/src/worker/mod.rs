@@ -33,6 +33,7 @@ mod attach;
 mod authentication;
 mod banned;
 mod barriers;
+mod better_nodes;
 mod branches;
 mod budget;
 mod capacity;
@@ -55,7 +56,6 @@ mod minority;
 mod observe;
 mod operate;
 mod packet_trace;
-mod places;
 mod placing;
 mod portions;
 mod publications;
@@ -90,10 +90,10 @@ use thicket_session::time::Instant;
 
 use self::{
     activity::handle_activity_requested,
+    better_nodes::handle_better_node,
     checkpoint::Checkpoints,
     connect::handle_claim_refused,
     context::Context,
-    places::handle_place_answer,
     redirect::handle_movable_asked,
     retained::Queries,
     state::{
@@ -373,7 +373,7 @@ impl Worker {
                     handle_claim_refused(&mut self.cx, (connection, serial), &refusal);
                 }
             },
-            ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
+            ToWorker::BetterNode(asked, node) => handle_better_node(&mut self.cx, &asked, node),
             ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::ActivityRequested { asker, round, from } => {
                 handle_activity_requested(&mut self.cx, now, asker, round, from);

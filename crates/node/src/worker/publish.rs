@@ -10,11 +10,11 @@ use super::{
     Refusal, Worker,
     acknowledge::acknowledge,
     activity::note_published,
+    better_nodes::consider_better_node,
     budget::check_rate,
     capacity::{Audience, exceeds_limits},
     context::Context,
     forward::forward,
-    places::consider_place,
     replication::{hold_input, wait_for_backups},
     rights::refuse_publish,
     state::{
@@ -124,7 +124,7 @@ impl Worker {
         route.published.set(route.published.get() + 1);
         self.relocations
             .follow(&mut self.cx, now, id, &route, publish);
-        consider_place(&mut self.cx, now, id, publish, &route);
+        consider_better_node(&mut self.cx, now, id, publish, &route);
         self.cx.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal

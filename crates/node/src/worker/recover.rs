@@ -43,14 +43,14 @@ use crate::{
 const WILL_GRACE: Duration = Duration::from_secs(1);
 
 /// One session of a log, by the log and its number there.
-type Place = (u8, u64);
+type StoredKey = (u8, u64);
 
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    sessions: BTreeMap<Place, Recovering>,
+    sessions: BTreeMap<StoredKey, Recovering>,
     /// Wills that were being published.
-    wills: BTreeMap<Place, StoredSession>,
+    wills: BTreeMap<StoredKey, StoredSession>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
@@ -131,7 +131,7 @@ impl Primaries {
         &mut self,
         cx: &mut Context,
         now: Now,
-        (log, number): Place,
+        (log, number): StoredKey,
         recovering: Recovering,
         changes: &mut Vec<InterestChange>,
     ) {
@@ -408,7 +408,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
 }
 
 fn held_by(
-    sessions: &mut BTreeMap<Place, Recovering>,
+    sessions: &mut BTreeMap<StoredKey, Recovering>,
     log: u8,
     number: u64,
 ) -> Option<&mut RecoveredSession> {

@@ -25,11 +25,11 @@ use super::{
     context::Context,
     rights::set_grant,
     state::{
+        better_nodes::BetterNodes,
         connection::{AliasesOut, Attached, Connection, Phase},
         counts::MessageCount,
         following::Following,
         interests::Route,
-        places::Places,
         reauthentication::Reauthentication,
         sessions::Session,
         timers::Timer,
@@ -96,7 +96,7 @@ pub(crate) struct Relocated {
     aliases_out: AliasesOut,
     prefix: Arc<str>,
     reauthentication: Option<Box<Reauthentication>>,
-    places: Option<Box<Places>>,
+    better_nodes: Option<Box<BetterNodes>>,
     wait: Duration,
     reloads: u64,
 }
@@ -316,7 +316,7 @@ impl Relocations {
             aliases_out: attached.aliases_out,
             prefix: (*attached.prefix).into(),
             reauthentication: attached.reauthentication,
-            places: attached.places,
+            better_nodes: attached.better_nodes,
             wait: attached.following.wait,
             reloads: self.reloads,
         };
@@ -442,7 +442,7 @@ impl Worker {
             reauthentication: relocated.reauthentication,
             following: Following::new(now.instant, relocated.wait),
             count: MessageCount::new(now.instant),
-            places: relocated.places,
+            better_nodes: relocated.better_nodes,
         };
         let peer = connection.peer;
         self.cx.connections.insert(id, connection);

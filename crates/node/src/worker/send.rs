@@ -5,7 +5,7 @@ use thicket_mqtt::{
     encode_plain_acknowledgement,
 };
 
-use super::{context::Context, state::places::PLACE};
+use super::{context::Context, state::better_nodes::PLACE};
 use crate::{ConnectionId, Direction};
 
 impl Context {
@@ -24,7 +24,7 @@ impl Context {
             let Some(attached) = connection.attached() else {
                 return;
             };
-            if attached.places.is_some() && kind == AcknowledgementKind::Puback {
+            if attached.better_nodes.is_some() && kind == AcknowledgementKind::Puback {
                 return self.acknowledge_with_place(id, packet_id, reason_code);
             }
             if attached.maximum_packet_size as usize >= PLAIN_ACKNOWLEDGEMENT_LEN {

@@ -10,16 +10,16 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 use super::{
     Refusal, Worker,
     activity::restart_rates,
+    better_nodes::ask_better_node_for_filter,
     context::Context,
     listeners::prefix,
     minority::{refuses_subscribe, refuses_unsubscribe},
-    places::ask_place_of_filter,
     replication::report_taken_over,
     retained::{begin_overtaking, end_overtaking},
     state::{
+        better_nodes::PLACE,
         gates::{Gate, GatedSuback},
         interests::Member,
-        places::PLACE,
         replica::stream::Level,
         sessions::SessionKey,
     },
@@ -350,10 +350,10 @@ fn ask_place_of(cx: &mut Context, id: ConnectionId, subscribe: &Subscribe<'_>) -
     let follows = cx
         .connections
         .attached(id)
-        .is_some_and(|attached| attached.places.is_some());
+        .is_some_and(|attached| attached.better_nodes.is_some());
     follows
         && parse_filter(cx, id, asked.filter)
-            .is_ok_and(|filter| ask_place_of_filter(cx, id, subscribe.packet_id, &filter))
+            .is_ok_and(|filter| ask_better_node_for_filter(cx, id, subscribe.packet_id, &filter))
 }
 
 /// The filter with the listener's prefix, if clients may have it.

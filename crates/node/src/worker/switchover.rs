@@ -285,7 +285,7 @@ impl Primaries {
     /// for it, and what the client publishes there might overtake it. The same holds for its will.
     pub(super) fn continue_switchover(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
         let has_pending_will = self.has_pending_will(cx, key);
-        let own = cx.place();
+        let own = cx.worker_of_node();
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
@@ -363,7 +363,7 @@ impl Primaries {
             session.set_branch(&branch);
         }
         if is_partitioned {
-            session.note_taken_in();
+            session.note_moved_here();
         }
     }
 }
@@ -386,7 +386,7 @@ pub(super) fn hand_session_over(
     cx.journal.write_done();
     let session = cx.sessions.get(key);
     let marks = session.map(|session| cx.marks_of_session(session));
-    let place = cx.place();
+    let place = cx.worker_of_node();
     let Some(session) = cx.sessions.get_mut(key) else {
         return;
     };

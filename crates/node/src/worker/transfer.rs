@@ -54,7 +54,7 @@ impl Worker {
             next: None,
         };
         let mut left = bytes;
-        let own = self.cx.place();
+        let own = self.cx.worker_of_node();
         for (key, session) in self.cx.sessions.iter() {
             if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
                 continue;

@@ -255,7 +255,7 @@ impl Worker {
             changes.extend(self.sources.drop_backup(&mut self.cx, key));
             return;
         }
-        let (own, place) = (self.cx.config.node, self.cx.place());
+        let (own, place) = (self.cx.config.node, self.cx.worker_of_node());
         let epoch = session.map(|it| it.epoch).unwrap_or_default();
         let Some(mut backup) = self.cx.sessions.remove(key) else {
             return;

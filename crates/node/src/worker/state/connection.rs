@@ -7,10 +7,10 @@ use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
 
 use super::{
+    better_nodes::BetterNodes,
     budget::Budget,
     counts::MessageCount,
     following::Following,
-    places::Places,
     reauthentication::Reauthentication,
     replica::stream::{Level, Progress},
     sessions::SessionKey,
@@ -97,7 +97,7 @@ pub(in crate::worker) struct Attached {
     /// How many messages it has.
     pub count: MessageCount,
     /// `None`: it is not moved to better nodes by topic.
-    pub places: Option<Box<Places>>,
+    pub better_nodes: Option<Box<BetterNodes>>,
 }
 
 /// Topic aliases from us to a client: the first topics get them and keep them.

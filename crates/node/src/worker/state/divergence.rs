@@ -43,7 +43,7 @@ pub(in crate::worker) struct Divergence {
 }
 
 /// A worker of a node.
-pub(in crate::worker) type Place = (NodeId, u8);
+pub(in crate::worker) type WorkerOfNode = (NodeId, u8);
 
 /// What a session contains completely: the session moved here from there, or a rival branch was merged. What was split off one of these before holds
 /// nothing from before the split that is new here.
@@ -187,7 +187,7 @@ impl Session {
 
     /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there is
     /// registered, and merged as another branch.
-    pub fn note_taken_in(&mut self) {
+    pub fn note_moved_here(&mut self) {
         let held = self.outbound.held_from(0);
         let names = held.filter_map(|held| held.delivery().and_then(name));
         let names: Vec<Name> = names.collect();
@@ -195,7 +195,7 @@ impl Session {
     }
 
     /// The description of this branch for another node.
-    pub fn branch(&self, own: Place, now: Instant) -> Branch {
+    pub fn branch(&self, own: WorkerOfNode, now: Instant) -> Branch {
         let is_branch = self.role.is_branch();
         let none = Divergence::default();
         let divergence = self.divergence.as_deref().unwrap_or(&none);
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// This session as an ancestor, until it is recorded under another number.
-    pub fn as_ancestor(&self, (node, worker): Place) -> Ancestor {
+    pub fn as_ancestor(&self, (node, worker): WorkerOfNode) -> Ancestor {
         Ancestor {
             node: node.0,
             worker,
@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Whether the rival is a promoted backup, and this one has had all that its primary had then.
-    pub fn is_rival_split_off(&self, own: Place, rival: &Branch) -> bool {
+    pub fn is_rival_split_off(&self, own: WorkerOfNode, rival: &Branch) -> bool {
         rival.from.is_some_and(|from| match &rival.ancestors {
             Some(_) => from == self.as_ancestor(own) || self.ancestors.0.contains(&from),
             // Of an older version, which sends no more.

@@ -9,7 +9,7 @@ use super::Known;
 use crate::{
     Now, PlacedName,
     hub::placing::Placing,
-    messages::PlaceQuestion,
+    messages::BetterNodeSubject,
     scope::{client_id_of, user_name_of},
 };
 
@@ -82,14 +82,16 @@ impl Placing {
         &self,
         now: Now,
         name: &str,
-        question: &PlaceQuestion,
+        question: &BetterNodeSubject,
     ) -> Option<NodeId> {
         let (known, _) = self.placed_session(now, name)?;
         let names = |session: &&PlacedSession| match question {
-            PlaceQuestion::Filter { filter, .. } => {
+            BetterNodeSubject::Filter { filter, .. } => {
                 session.subscribe.iter().any(|it| *it.0 == **filter)
             }
-            PlaceQuestion::Topic { topic, .. } => session.publish.iter().any(|it| *it.0 == **topic),
+            BetterNodeSubject::Topic { topic, .. } => {
+                session.publish.iter().any(|it| *it.0 == **topic)
+            }
         };
         let session = known.placement.sessions.iter().find(names)?;
         Some(NodeId(session.node))

@@ -5,7 +5,7 @@ use thicket_overlay::NodeId;
 use crate::{
     Now, WorkerId,
     hub::{context::Context, placing::Placing},
-    messages::{PlaceAsked, PlaceQuestion, ToWorker},
+    messages::{BetterNodeRequest, BetterNodeSubject, ToWorker},
 };
 
 /// A node is better for a filter if this many times as much of what it matches is published there: what was sent stays while it is within a factor
@@ -14,23 +14,23 @@ const BETTER: u64 = 3;
 
 impl Placing {
     /// A worker asks for a client.
-    pub(in crate::hub) fn answer_place(
+    pub(in crate::hub) fn answer_better_node(
         &mut self,
         cx: &mut Context,
         now: Now,
         worker: WorkerId,
-        asked: PlaceAsked,
+        asked: BetterNodeRequest,
     ) {
         let node = self.better_node(cx, now, &asked);
-        cx.send_to_worker(worker, ToWorker::PlaceAnswer(asked, node));
+        cx.send_to_worker(worker, ToWorker::BetterNode(asked, node));
     }
 
     /// The client's placement decides; else where the topic is published, or subscribed to, if that is not far from here.
-    fn better_node(&mut self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
+    fn better_node(&mut self, cx: &Context, now: Now, asked: &BetterNodeRequest) -> Option<NodeId> {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {
-            PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, now, filter),
-            PlaceQuestion::Topic { node, .. } => cx.overlay.node_of(*node),
+            BetterNodeSubject::Filter { filter, .. } => self.most_published_at(cx, now, filter),
+            BetterNodeSubject::Topic { node, .. } => cx.overlay.node_of(*node),
         });
         let is_near = |node: &NodeId| self.sites.message_cost(cx, cx.own(), *node) <= 1.0;
         let better = placed.or_else(|| better.filter(is_near))?;

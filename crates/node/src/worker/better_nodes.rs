@@ -10,30 +10,30 @@ use thicket_session::topic::SubscriptionFilter;
 
 use super::{
     context::Context,
-    state::{interests::Route, places::Places},
+    state::{better_nodes::BetterNodes, interests::Route},
 };
 use crate::{
     ConnectionId, Now,
-    messages::{PlaceAsked, PlaceQuestion, ToHub},
+    messages::{BetterNodeRequest, BetterNodeSubject, ToHub},
 };
 
 /// Asks for a better node for a subscription. True: the answer comes before that to the next change of interests.
-pub(super) fn ask_place_of_filter(
+pub(super) fn ask_better_node_for_filter(
     cx: &mut Context,
     id: ConnectionId,
     packet_id: PacketId,
     filter: &SubscriptionFilter,
 ) -> bool {
-    if cx.places(id).is_none() || filter.is_shared() {
+    if cx.better_nodes(id).is_none() || filter.is_shared() {
         return false;
     }
     let filter = filter.filter.as_str().into();
-    ask_place(cx, id, PlaceQuestion::Filter { filter, packet_id })
+    ask_better_node(cx, id, BetterNodeSubject::Filter { filter, packet_id })
 }
 
 /// A client publishes: a better node for its topic is asked for now and then, if it follows and the topic has no recipient here.
 #[inline]
-pub(super) fn consider_place(
+pub(super) fn consider_better_node(
     cx: &mut Context,
     now: Now,
     id: ConnectionId,
@@ -47,15 +47,15 @@ pub(super) fn consider_place(
     }
     if let ([node], Some(packet_id)) = (&route.nodes_all[..], publish.packet_id)
         && let node = *node
-        && let Some(places) = cx.places(id)
-        && places.publish(now.instant, publish.topic, packet_id)
+        && let Some(better_nodes) = cx.better_nodes(id)
+        && better_nodes.publish(now.instant, publish.topic, packet_id)
     {
         let topic = publish.topic.into();
-        ask_place(cx, id, PlaceQuestion::Topic { topic, node });
+        ask_better_node(cx, id, BetterNodeSubject::Topic { topic, node });
     }
 }
 
-fn ask_place(cx: &mut Context, id: ConnectionId, question: PlaceQuestion) -> bool {
+fn ask_better_node(cx: &mut Context, id: ConnectionId, question: BetterNodeSubject) -> bool {
     let Some(serial) = cx.connections.get(id).map(|it| it.serial) else {
         return false;
     };
@@ -63,32 +63,36 @@ fn ask_place(cx: &mut Context, id: ConnectionId, question: PlaceQuestion) -> boo
     let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
         return false;
     };
-    let asked = PlaceAsked {
+    let asked = BetterNodeRequest {
         connection: id,
         serial,
         client_id,
         question,
     };
-    cx.send_to_hub(ToHub::PlaceAsked(asked));
+    cx.send_to_hub(ToHub::BetterNodeRequest(asked));
     true
 }
 
 /// The hub's answer.
-pub(super) fn handle_place_answer(cx: &mut Context, asked: &PlaceAsked, node: Option<NodeId>) {
+pub(super) fn handle_better_node(
+    cx: &mut Context,
+    asked: &BetterNodeRequest,
+    node: Option<NodeId>,
+) {
     let id = asked.connection;
     let is_same = cx.connections.is_same(id, asked.serial);
     if !is_same {
         return;
     }
     match (&asked.question, node) {
-        (PlaceQuestion::Filter { packet_id, .. }, Some(node)) => {
+        (BetterNodeSubject::Filter { packet_id, .. }, Some(node)) => {
             let reference = cx.server_reference(id, &[node]);
             cx.gates.name_place(id, asked.serial, *packet_id, reference);
         }
-        (PlaceQuestion::Filter { .. }, None) => {}
-        (PlaceQuestion::Topic { topic, .. }, node) => {
-            if let Some(places) = cx.places(id) {
-                places.answer(topic, node);
+        (BetterNodeSubject::Filter { .. }, None) => {}
+        (BetterNodeSubject::Topic { topic, .. }, node) => {
+            if let Some(better_nodes) = cx.better_nodes(id) {
+                better_nodes.answer(topic, node);
             }
         }
     }
@@ -101,11 +105,11 @@ impl Context {
         id: ConnectionId,
         packet_id: PacketId,
     ) -> Option<NodeId> {
-        self.places(id)?.take_owed(packet_id)
+        self.better_nodes(id)?.take_owed(packet_id)
     }
 
-    fn places(&mut self, id: ConnectionId) -> Option<&mut Places> {
+    fn better_nodes(&mut self, id: ConnectionId) -> Option<&mut BetterNodes> {
         let attached = self.connections.get_mut(id)?.attached_mut()?;
-        attached.places.as_deref_mut()
+        attached.better_nodes.as_deref_mut()
     }
 }

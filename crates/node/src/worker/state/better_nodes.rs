@@ -19,15 +19,15 @@ const TOPICS: usize = 1000;
 
 /// State of one client that follows.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Places {
-    topics: HashMap<Box<str>, TopicPlace>,
+pub(in crate::worker) struct BetterNodes {
+    topics: HashMap<Box<str>, TopicNode>,
     /// PUBACKs that are to name a node.
     owed: Vec<(PacketId, NodeId)>,
 }
 
 /// State of a topic that the client publishes to.
 #[derive(Debug)]
-struct TopicPlace {
+struct TopicNode {
     asked_at: Instant,
     /// The last answer.
     answer: Option<NodeId>,
@@ -37,7 +37,7 @@ struct TopicPlace {
     named: Option<NodeId>,
 }
 
-impl Places {
+impl BetterNodes {
     /// For a client whose CONNECT states that it follows.
     pub fn of(connect: &Connect<'_>) -> Option<Box<Self>> {
         let mut properties = connect.user_properties.iter();
@@ -51,7 +51,7 @@ impl Places {
         let Some(known) = self.topics.get_mut(topic) else {
             let has_room = self.topics.len() < TOPICS;
             if has_room {
-                let asked = TopicPlace {
+                let asked = TopicNode {
                     asked_at: now,
                     answer: None,
                     is_owed: false,
@@ -102,51 +102,58 @@ mod tests {
 
     #[test]
     fn a_publisher_is_told_once_when_two_answers_are_the_same() {
-        let mut places = Places::default();
-        assert!(places.publish(at(0), "a", packet(1)), "the first asks");
-        places.answer("a", Some(NodeId(7)));
-        assert!(!places.publish(at(900), "a", packet(2)), "too early");
+        let mut better_nodes = BetterNodes::default();
+        assert!(
+            better_nodes.publish(at(0), "a", packet(1)),
+            "the first asks"
+        );
+        better_nodes.answer("a", Some(NodeId(7)));
+        assert!(!better_nodes.publish(at(900), "a", packet(2)), "too early");
         assert_eq!(
-            places.take_owed(packet(2)),
+            better_nodes.take_owed(packet(2)),
             None,
             "one answer is not enough"
         );
-        assert!(places.publish(at(1000), "a", packet(3)));
-        places.answer("a", Some(NodeId(7)));
-        assert!(!places.publish(at(1100), "a", packet(4)));
-        assert_eq!(places.take_owed(packet(3)), None);
-        assert_eq!(places.take_owed(packet(4)), Some(NodeId(7)));
-        assert!(places.publish(at(2000), "a", packet(5)));
-        places.answer("a", Some(NodeId(7)));
-        assert!(!places.publish(at(2100), "a", packet(6)));
-        assert_eq!(places.take_owed(packet(5)), None, "it was told");
-        assert_eq!(places.take_owed(packet(6)), None, "it was told");
+        assert!(better_nodes.publish(at(1000), "a", packet(3)));
+        better_nodes.answer("a", Some(NodeId(7)));
+        assert!(!better_nodes.publish(at(1100), "a", packet(4)));
+        assert_eq!(better_nodes.take_owed(packet(3)), None);
+        assert_eq!(better_nodes.take_owed(packet(4)), Some(NodeId(7)));
+        assert!(better_nodes.publish(at(2000), "a", packet(5)));
+        better_nodes.answer("a", Some(NodeId(7)));
+        assert!(!better_nodes.publish(at(2100), "a", packet(6)));
+        assert_eq!(better_nodes.take_owed(packet(5)), None, "it was told");
+        assert_eq!(better_nodes.take_owed(packet(6)), None, "it was told");
         for (ms, node) in [(3000, None), (4000, Some(7)), (5000, Some(7))] {
-            assert!(places.publish(at(ms), "a", packet(7)));
-            places.answer("a", node.map(NodeId));
+            assert!(better_nodes.publish(at(ms), "a", packet(7)));
+            better_nodes.answer("a", node.map(NodeId));
         }
-        assert!(!places.publish(at(5100), "a", packet(8)));
-        assert_eq!(places.take_owed(packet(8)), Some(NodeId(7)), "it came back");
+        assert!(!better_nodes.publish(at(5100), "a", packet(8)));
+        assert_eq!(
+            better_nodes.take_owed(packet(8)),
+            Some(NodeId(7)),
+            "it came back"
+        );
     }
 
     #[test]
     fn answers_that_differ_say_nothing() {
-        let mut places = Places::default();
+        let mut better_nodes = BetterNodes::default();
         for (ms, node) in [(0, Some(7)), (1000, Some(8)), (2000, None), (3000, Some(8))] {
-            assert!(places.publish(at(ms), "a", packet(1)));
-            places.answer("a", node.map(NodeId));
+            assert!(better_nodes.publish(at(ms), "a", packet(1)));
+            better_nodes.answer("a", node.map(NodeId));
         }
-        assert!(!places.publish(at(3500), "a", packet(2)));
-        assert_eq!(places.take_owed(packet(2)), None);
+        assert!(!better_nodes.publish(at(3500), "a", packet(2)));
+        assert_eq!(better_nodes.take_owed(packet(2)), None);
     }
 
     #[test]
     fn so_many_topics_are_asked_about_and_no_more() {
-        let mut places = Places::default();
+        let mut better_nodes = BetterNodes::default();
         for number in 0..TOPICS {
-            assert!(places.publish(at(0), &number.to_string(), packet(1)));
+            assert!(better_nodes.publish(at(0), &number.to_string(), packet(1)));
         }
-        assert!(!places.publish(at(0), "one more", packet(1)));
-        assert!(places.publish(at(5000), "0", packet(1)));
+        assert!(!better_nodes.publish(at(0), "one more", packet(1)));
+        assert!(better_nodes.publish(at(5000), "0", packet(1)));
     }
 }
