@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_known_number_by_number_until_all_that_is_older_has_come() {
+    fn received_numbers_are_known_one_by_one_until_all_older_ones_have_arrived() {
         let at = Instant::from_millis;
         let mut mark = Mark::new(at(0));
         for (now, number) in [(1, 50), (2, 51), (3, 7), (40_000, 52), (40_001, 60)] {

@@ -542,7 +542,7 @@ pub(crate) enum Purpose {
     Merge,
     /// What was fetched to be merged is there, and all nodes send its messages there too: its queue follows.
     Queue,
-    /// That node becomes its primary, and its client was told where to go. Not sent between nodes: it is a `Move` there.
+    /// That node becomes its primary, and its client was redirected there. Not sent between nodes: it is a `Move` there.
     Follow,
 }
 

@@ -31,7 +31,7 @@ pub struct NodeSpec {
     pub policy: Option<Arc<Policy>>,
     /// What clients have for a password from now on, by client identifier, in place of that in their CONNECT: a token that was renewed.
     pub passwords: BTreeMap<String, Vec<u8>>,
-    /// The rights of a client end so long after its CONNECT, as those of a token that expires, s; `None`: by the policy.
+    /// The rights of a client end this many seconds after its CONNECT, as those of a token that expires; `None`: by the policy.
     pub rights_end_after_s: Option<u64>,
     /// How messages are routed.
     pub routing: RoutingMode,

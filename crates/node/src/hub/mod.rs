@@ -118,8 +118,8 @@ const JOINING: Duration = Duration::from_millis(200);
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
 const RESUMED: Duration = Duration::from_secs(5);
 
-/// The workers that have not reported yet what they have recovered, and the addresses that are dialled when all have. Before, other nodes would be told
-/// that this one has no sessions: a client that comes back there would get a new one.
+/// The workers that have not reported yet what they have recovered, and the addresses that are dialled when all have. Before, other nodes would
+/// receive the answer that this one has no sessions: a client that comes back there would get a new one.
 #[derive(Debug, Default)]
 struct Recovery {
     workers: BTreeSet<WorkerId>,

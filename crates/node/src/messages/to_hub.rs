@@ -20,7 +20,7 @@ pub(crate) enum ToHub {
         records: Vec<u8>,
         entries: Vec<ForwardEntry>,
     },
-    /// So much of the records that the worker was handed is processed.
+    /// The worker has processed this many bytes of the records that it was handed.
     Processed { bytes: u64 },
     /// These numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },

@@ -16,7 +16,7 @@ use crate::{ConnectionId, WorkerId};
 pub(crate) enum ToWorker {
     /// Messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
-    /// From the hub or another worker: so much of the records that it was handed is processed.
+    /// From the hub or another worker: it has processed this many bytes of the records that it was handed.
     Processed { bytes: u64 },
     /// One message for its sessions, not in the stream of its origin.
     Record {

@@ -15,10 +15,10 @@ use super::{
     redirect::suppress_will,
     rights::{refuses_ended, set_grant, watch_grant},
     state::{
-        better_nodes::BetterNodes,
         connection::{AliasesOut, Attached, Phase},
         counts::MessageCount,
         following::{FIRST_WAIT, Following},
+        places::BetterNodes,
         reauthentication::Reauthentication,
         sessions::{Cause, NEVER, Session, SessionKey},
         timers::Timer,

@@ -1,7 +1,7 @@
 //! Better nodes by topic, for clients that follow them: a SUBACK names the node where most of what its filter matches is published, a PUBACK the node
 //! where all subscribers of its topic are. A client states in its CONNECT that it follows; other clients cost nothing.
 //!
-//! The hub is asked, as it has placements and rates. A subscriber is sent the node at once. A publisher is sent it when two answers, [`REST`] apart,
+//! The hub is asked, as it has placements and rates. A subscriber is sent the node at once. A publisher is sent it when two answers, `REST` apart,
 //! are the same: a subscriber that moves towards it at the same time has then arrived.
 
 use thicket_mqtt::{PacketId, Publish, Qos};
@@ -10,7 +10,7 @@ use thicket_session::topic::SubscriptionFilter;
 
 use super::{
     context::Context,
-    state::{better_nodes::BetterNodes, interests::Route},
+    state::{interests::Route, places::BetterNodes},
 };
 use crate::{
     ConnectionId, Now,

@@ -343,7 +343,7 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 }
 
 impl Session {
-    /// Takes in messages of another node's session. Returns how many were new.
+    /// Merges messages of another node's session. Returns how many were new.
     fn merge_messages(
         &mut self,
         own: WorkerOfNode,

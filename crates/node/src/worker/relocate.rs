@@ -25,11 +25,11 @@ use super::{
     context::Context,
     rights::set_grant,
     state::{
-        better_nodes::BetterNodes,
         connection::{AliasesOut, Attached, Connection, Phase},
         counts::MessageCount,
         following::Following,
         interests::Route,
+        places::BetterNodes,
         reauthentication::Reauthentication,
         sessions::Session,
         timers::Timer,

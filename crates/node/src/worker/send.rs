@@ -5,7 +5,7 @@ use thicket_mqtt::{
     encode_plain_acknowledgement,
 };
 
-use super::{context::Context, state::better_nodes::PLACE};
+use super::{context::Context, state::places::PLACE};
 use crate::{ConnectionId, Direction};
 
 impl Context {

@@ -17,9 +17,9 @@ use super::{
     replication::report_taken_over,
     retained::{begin_overtaking, end_overtaking},
     state::{
-        better_nodes::PLACE,
         gates::{Gate, GatedSuback},
         interests::Member,
+        places::PLACE,
         replica::stream::Level,
         sessions::SessionKey,
     },

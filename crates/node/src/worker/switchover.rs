@@ -5,11 +5,11 @@
 //! | ask | | a client has come to it, and the registrar names the node that has the session |
 //! | freeze | the client is disconnected; messages are queued, nobody may connect | |
 //! | learn | sends a full sync by the stream for its backups (`replication`) | keeps it as a backup, and receives its messages itself |
-//! | hand over | the other node is covered: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and answers the client's CONNECT |
+//! | hand over | the other node is a complete backup: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and answers the client's CONNECT |
 //! | evict | the session ends without a will | |
 //!
-//! A drained node begins with the last step but one, at a backup that is covered. Failover is the same without the old primary
-//! (`replication::promote`). `state::role` has what each role does then.
+//! A drained node begins with the last step but one, at a complete backup. Failover is the same without the old primary (`replication::promote`).
+//! `state::role` has what each role does then.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ impl Loads {
         self.others.get(&node)
     }
 
-    /// What other nodes are told of this one.
+    /// What this node announces to the others.
     fn announcement(&self) -> Message<'static> {
         Message::State(NodeState {
             load: self.announced,

@@ -1,5 +1,5 @@
 //! Messages that reached only a backup: the node that sent them had not yet applied the move of the session. It had stood still or been partitioned
-//! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can tell that the
+//! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can see that the
 //! primary should have them.
 //!
 //! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more. The message may also be

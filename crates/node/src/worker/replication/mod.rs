@@ -5,7 +5,7 @@
 //! from their publishers' nodes, because it subscribes to what the session subscribes to (`apply`). When the primary is down, one backup is
 //! promoted (`promote`): its queue has the messages that the primary had named, in the primary's order, followed by those that it had not named yet.
 //!
-//! A new backup is a learner until it has received the whole session (full sync, `learning`). What waits for backups waits for each that is covered
+//! A new backup is a learner until it has received the whole session (full sync, `learning`). What waits for backups waits for each complete backup
 //! and for each learner. Each backup has the list of the replica set, so that only one of them is promoted (`orphans`). `shares` keeps backups evenly
 //! spread, and `leveling` moves them when their sessions turn out to have uneven loads.
 //!

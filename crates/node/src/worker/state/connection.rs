@@ -7,10 +7,10 @@ use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
 
 use super::{
-    better_nodes::BetterNodes,
     budget::Budget,
     counts::MessageCount,
     following::Following,
+    places::BetterNodes,
     reauthentication::Reauthentication,
     replica::stream::{Level, Progress},
     sessions::SessionKey,

@@ -94,7 +94,7 @@ impl Connections {
         all.filter_map(|(id, slot)| Some((id, slot.as_deref()?)))
     }
 
-    /// Up to so many of them, and others with each call.
+    /// Up to `count` of them, and others with each call.
     pub fn next(&mut self, count: usize) -> impl Iterator<Item = (ConnectionId, &Connection)> {
         let from = if self.looked_at < self.slots.len() {
             self.looked_at

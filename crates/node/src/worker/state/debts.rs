@@ -73,7 +73,7 @@ impl Debts {
         Debt::Portion(self.last_divided)
     }
 
-    /// A portion was given; what is owed for it waits for so many conditions.
+    /// A portion was given; what is owed for it waits for `open` conditions.
     pub fn wait_for_portion(&mut self, debt: Option<Debt>, open: u16) {
         if let Some(Debt::Portion(number)) = debt
             && let Some(divided) = self.divided.get_mut(&number)

@@ -3,9 +3,9 @@
 //! | role | event | next |
 //! | --- | --- | --- |
 //! | primary | asked: a client has come to another node, or that node merges this branch | switching |
-//! | primary | handed over: the node is drained, and a backup is covered | handed |
+//! | primary | handed over: the node is drained, and a backup is complete | handed |
 //! | switching, handed | asked again by the same node; handed before this node was started: by any node | switching |
-//! | switching, handed | handed over: the same node is a covered backup, or has read the branch | handed |
+//! | switching, handed | handed over: the same node is a complete backup, or has read the branch | handed |
 //! | switching, handed | lost: a client waits at a node that has lost what it was sent | switching: it is sent again |
 //! | switching, handed | taken back: the other node gives up, or is down | primary |
 //! | backup | promoted: the primary hands the session over, or is down | primary |

@@ -397,7 +397,7 @@ impl Sessions {
         self.by_client.insert(name, key);
     }
 
-    /// The session belongs to a client of this tenant, which its name need not tell.
+    /// The session belongs to a client of this tenant, which its name need not contain.
     pub fn assign(&mut self, key: SessionKey, tenant: Option<TenantId>) {
         if let Some(session) = self.slab.get_mut(key.0 as usize)
             && session.tenant != tenant

@@ -4,7 +4,7 @@
 //! | step | node |
 //! | --- | --- |
 //! | examines the activity of its clients every [`LOOKED`], and sends all what is new | the one where a client is |
-//! | keeps it, for [`LEASE`](super::LEASE) | every node |
+//! | keeps it, for [`LEASE`] | every node |
 //! | compares itself with the others when the client connects again, and sends all its decision | the one where the client connects |
 //!
 //! A client of 5.0 is redirected then. One before 5.0 can be refused only, so that its balancer picks another node: `refusals` times in

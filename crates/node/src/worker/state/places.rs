@@ -122,8 +122,8 @@ mod tests {
         assert!(better_nodes.publish(at(2000), "a", packet(5)));
         better_nodes.answer("a", Some(NodeId(7)));
         assert!(!better_nodes.publish(at(2100), "a", packet(6)));
-        assert_eq!(better_nodes.take_owed(packet(5)), None, "it was told");
-        assert_eq!(better_nodes.take_owed(packet(6)), None, "it was told");
+        assert_eq!(better_nodes.take_owed(packet(5)), None, "it was sent");
+        assert_eq!(better_nodes.take_owed(packet(6)), None, "it was sent");
         for (ms, node) in [(3000, None), (4000, Some(7)), (5000, Some(7))] {
             assert!(better_nodes.publish(at(ms), "a", packet(7)));
             better_nodes.answer("a", node.map(NodeId));
