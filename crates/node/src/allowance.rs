@@ -5,7 +5,7 @@ use thicket_session::time::Instant;
 /// How many tokens the bucket holds, in milliseconds of the rate.
 const BURST_MS: i64 = 2000;
 
-/// A token bucket: any amount may be spent while tokens are left. An amount that exceeds them leaves a negative bucket, which must be refilled
+/// A token bucket: any amount may be spent while tokens are left. An amount that exceeds them leaves a negative balance, which must be refilled
 /// first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokenBucket {

@@ -3,7 +3,7 @@
 //!
 //! | step | node |
 //! | --- | --- |
-//! | examines the activity of its clients every [`LOOKED`], and sends all what is new | the one where a client is |
+//! | examines the activity of its clients every [`LOOKED`], and sends all others what is new | the one where a client is |
 //! | keeps it, for [`LEASE`] | every node |
 //! | compares itself with the others when the client connects again, and sends all its decision | the one where the client connects |
 //!
