@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
@@ -24,15 +24,16 @@ pub(crate) fn spawn(command: &mut Command, folder: &Path) -> io::Result<Child> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(is_running);
     let child = command.spawn()?;
-    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    let folder = folder.to_owned();
-    all.push(Started { process, folder });
+    // Kernels before 5.3 cannot: then a signal leaves it running.
+    if let Ok(process) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        let folder = folder.to_owned();
+        all.push(Started { process, folder });
+    }
     Ok(child)
 }
 
 /// Whether nobody has waited for its end yet.
 fn is_running(started: &Started) -> bool {
-    use std::os::fd::AsFd;
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     waitid(WaitId::PidFd(started.process.as_fd()), look).is_ok()
 }
