@@ -1,10 +1,10 @@
 //! Topics that several clients wrote at once.
 //!
 //! A subscriber that mirrors a topic may have received the writes in another order than they were kept in, and would stay wrong until the next write.
-//! So the last write is sent again when all that was written before is on its way.
+//! So the last write is sent again when all that was written before is on its way. A write that crosses it is sent again too.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -21,6 +21,8 @@ use crate::{
 
 /// When the last write is sent again: by then all that was written before is on its way.
 const SEND_AGAIN: Duration = Duration::from_millis(50);
+/// A write that arrives so soon after that, in this part of the time, may have reached a subscriber before what was sent again.
+const OVERTAKING_SHARE: u32 = 5;
 /// Topics for which that is noted.
 const CONTENDED_TOPICS: usize = 10_000;
 
@@ -30,6 +32,8 @@ pub(super) struct Contended {
     /// In the order they are due.
     due: VecDeque<(Instant, Box<str>)>,
     topics: BTreeSet<Box<str>>,
+    /// Whose last write was sent again a moment ago, and until when that counts.
+    pub sent: BTreeMap<Box<str>, Instant>,
 }
 
 impl Contended {
@@ -41,13 +45,25 @@ impl Contended {
         }
     }
 
-    fn next(&self) -> Option<Instant> {
+    /// Whether the last write so far was sent again just now: a subscriber may get it behind a later one.
+    pub fn was_just_sent(&self, now: Instant, topic: &str) -> bool {
+        self.sent.get(topic).is_some_and(|until| now < *until)
+    }
+
+    pub fn next(&self) -> Option<Instant> {
         self.due.front().map(|(at, _)| *at)
     }
 
-    fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
+    /// Forgets what was sent long enough ago.
+    pub fn forget_sent(&mut self, now: Instant) {
+        self.sent.retain(|_, until| now < *until);
+    }
+
+    pub fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
         let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
         self.topics.remove(&topic);
+        let until = now + SEND_AGAIN / OVERTAKING_SHARE;
+        self.sent.insert(topic.clone(), until);
         thicket_session::reach!("time SEND_AGAIN");
         Some(topic)
     }
@@ -85,6 +101,7 @@ impl Hub {
 
     /// Sends subscribers the last write of topics that several clients wrote at once.
     pub(in crate::hub) fn send_last_writes(&mut self, now: Now) {
+        self.retained.contended.forget_sent(now.instant);
         while let Some(topic) = self.retained.contended.pop_due(now.instant) {
             let Some((origin, bytes)) = self.retained.last_write(now, &topic) else {
                 continue;

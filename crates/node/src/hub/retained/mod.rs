@@ -76,7 +76,8 @@ struct Kept {
     expires_at: Option<Instant>,
     /// Which one of all messages kept here it was.
     arrival: u64,
-    at: Instant,
+    /// When it was written; `None`: before this node was started.
+    at: Option<Instant>,
     /// To its publisher; `None`: that is no client.
     charge: RetainedCharge,
 }
@@ -262,18 +263,21 @@ impl RetainedMessages {
         WriteOrder::Newer
     }
 
-    /// Whether another worker, here or elsewhere, wrote the topic a moment ago. Subscribers get the messages of each worker in order, but
-    /// not those of two.
+    /// Whether another worker, here or elsewhere, wrote the topic a moment ago, or its last write was just sent again. Subscribers get the messages of
+    /// each worker in order, but not those of two, nor those of a worker and what the hub sends again.
     fn is_contended(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
         let topic = record.topic;
         match self.tree.get(topic) {
             Some(kept) => {
-                let is_other = kept.origin != origin && now.instant.since(kept.at) < CONTENTION;
-                is_other && !is_again(&kept.record, record)
+                let is_recent = |at: Instant| now.instant.since(at) < CONTENTION;
+                let is_other = kept.origin != origin && kept.at.is_some_and(is_recent);
+                let may_be_behind = is_other || self.contended.was_just_sent(now.instant, topic);
+                may_be_behind && !is_again(&kept.record, record)
             }
             None => self.removed.get(topic).is_some_and(|(time, _)| {
-                let ago = now.wall.as_unix_millis().saturating_sub(time.millis);
-                u128::from(ago) < CONTENTION.as_millis()
+                // The clock may have been set back since.
+                let apart = now.wall.as_unix_millis().abs_diff(time.millis);
+                u128::from(apart) < CONTENTION.as_millis()
             }),
         }
     }
@@ -357,7 +361,7 @@ impl RetainedMessages {
                 record: bytes.into(),
                 expires_at,
                 arrival: self.arrivals,
-                at: now.instant,
+                at: (!self.store.is_paused()).then_some(now.instant),
                 charge,
             },
             len,

@@ -51,6 +51,11 @@ impl RetainedStore {
         self.is_paused = false;
     }
 
+    /// Whether what is kept was stored before.
+    pub const fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Whether another message is over the limit.
     pub const fn is_full_for(&self, bytes: usize) -> bool {
         self.is_on && self.room < bytes as u64 + 1024

@@ -78,6 +78,56 @@ fn a_message_that_finds_no_capacity_leaves_the_digest_as_it_was() {
 }
 
 #[test]
+fn a_write_that_crosses_what_is_sent_again_is_sent_again_too() {
+    let mut all = retained(RetainedLimits::default());
+    let other = Origin {
+        stream: StreamId(1),
+        ..OWN
+    };
+    all.observe(at(0), OWN, &write("t", b"1", 1, None));
+    // Two wrote it at once.
+    all.observe(at(10), other, &write("t", b"2", 10, None));
+    assert_eq!(all.contended.pop_due(at(59).instant), None);
+    assert_eq!(all.contended.pop_due(at(60).instant).as_deref(), Some("t"));
+    // The writer goes on: a subscriber may get this before what was sent again.
+    all.observe(at(64), other, &write("t", b"3", 64, None));
+    assert_eq!(all.contended.pop_due(at(114).instant).as_deref(), Some("t"));
+    // Not what it writes long after that.
+    all.observe(at(130), other, &write("t", b"4", 130, None));
+    assert_eq!(all.contended.next(), None);
+    all.contended.forget_sent(at(130).instant);
+    assert!(all.contended.sent.is_empty());
+}
+
+#[test]
+fn what_was_written_before_a_start_makes_no_topic_contended() {
+    let (mut all, mut disk) = (retained(RetainedLimits::default()), BTreeMap::new());
+    observe(&mut all, 0, &write("t", b"1", 1, None));
+    store(&mut all, &mut disk);
+    let mut started = retained(RetainedLimits::default());
+    for value in disk.values() {
+        let stored = StoredRetained::decode(value).expect("as it was written");
+        started.recover(at(10), &stored);
+    }
+    let other = Origin {
+        stream: StreamId(1),
+        ..OWN
+    };
+    started.observe(at(20), other, &write("t", b"2", 20, None));
+    assert_eq!(started.contended.next(), None);
+    started.observe(at(30), OWN, &write("t", b"3", 30, None));
+    assert!(started.contended.next().is_some());
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_topic_contended() {
+    let mut all = retained(RetainedLimits::default());
+    observe(&mut all, 3_600_000, &write("t", b"", 3_600_000, None));
+    observe(&mut all, 0, &write("t", b"new", 3_600_001, None));
+    assert_eq!(all.contended.next(), None);
+}
+
+#[test]
 fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
     const MESSAGES: usize = 2 * EXPIRED_A_ROUND + 1;
     let mut all = retained(RetainedLimits {

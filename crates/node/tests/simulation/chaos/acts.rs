@@ -12,7 +12,7 @@ use thicket_simulation::net::Place;
 
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
-/// A node measures what it has to do so often.
+/// Interval at which a node measures its load.
 const LOAD_MILLIS: u64 = 1_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 

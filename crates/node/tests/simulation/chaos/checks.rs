@@ -84,7 +84,7 @@ fn note(used: &mut Excuses, excuse: Excuse, is_needed: bool) {
     }
 }
 
-/// In this time everybody has heard that a node died.
+/// Within this time all nodes have detected that a node is down.
 const HEARD_MILLIS: u64 = 2_000;
 
 /// Writes of one topic by two within this time, and their delivery, may cross.
@@ -110,8 +110,8 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
         .flat_map(|record| record.lives.iter().map(|life| (&*record.client_id, life)))
 }
 
-/// The session of its publisher was two for a while: the one that was kept may hold an identifier that its client released at the
-/// other, and takes what comes under it for a repetition.
+/// The session of its publisher had two branches: the one that was kept may hold a packet identifier that the client released on the other one, and
+/// treats a new message under it as a duplicate.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
     publication.qos == Qos::ExactlyOnce
@@ -131,12 +131,12 @@ fn is_taken_by_both(ledger: &Ledger, publication: &Publication) -> bool {
     publication.is_sent_again && life.is_some_and(|life| life.forked_at >= publication.submitted_at)
 }
 
-/// A node died, or others were about to hear of it.
+/// A node died, or others were about to detect it.
 fn has_died(ledger: &Ledger, from: u64, to: u64) -> bool {
     (ledger.kills.iter()).any(|at| at + HEARD_MILLIS >= from && *at <= to)
 }
 
-/// Nodes saw each other again, and compared what is retained.
+/// Nodes were linked again, and compared their retained messages.
 fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
     !ledger.is_calm(from, to) || has_died(ledger, from, to)
 }

@@ -44,7 +44,7 @@ pub struct Drain {
     is_done: bool,
 }
 
-/// So often a drain takes a step, ms.
+/// Interval between two steps of a drain, ms.
 const DRAIN_STEP_MILLIS: u64 = 100;
 /// A node that is stopped is back after this, ms.
 const RESTART_MILLIS: u64 = 500;
@@ -348,7 +348,7 @@ impl Run {
         Ok(())
     }
 
-    /// A node that others hold the wills for is about to die: which ones may come though they came already, or were called off.
+    /// A node is about to die: notes whose wills their holders may publish although they were published already, or cancelled.
     fn note_wills_of(&mut self, client: usize, node: usize) {
         let since = self.world.net.now.saturating_sub(ENDING_MILLIS);
         let is_late = |ending: &&(usize, usize, u64)| {

@@ -101,7 +101,7 @@ pub struct Record {
 pub struct Ledger {
     pub publications: Vec<Publication>,
     pub records: Vec<Record>,
-    /// When the nodes did not all see each other: from, to.
+    /// When the nodes were not all linked: from, to.
     pub disturbed: Vec<(u64, Option<u64>)>,
     /// Whenever nodes were partitioned each had all sessions.
     pub is_split: bool,

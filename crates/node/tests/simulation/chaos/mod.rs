@@ -150,7 +150,7 @@ fn a_node_that_is_killed_keeps_what_it_acknowledged() {
     play(
         "a_node_that_is_killed_keeps_what_it_acknowledged",
         Plan::KILLED,
-        &[(RoutingMode::Mesh, &[300_304])],
+        &[(RoutingMode::Mesh, &[300_304]), (RoutingMode::Tree, &[494])],
     );
 }
 

@@ -50,7 +50,7 @@ pub struct Plan {
     /// What happens now and then, for times on both sides of every time-out, when every session has its backups and all has been quiet
     /// for a while. Meanwhile clients stay as they are, unless they roam, and publish.
     pub faults: &'static [Fault],
-    /// So many faults at once: the later ones begin in the middle of the first.
+    /// Number of faults at once: the later ones begin in the middle of the first.
     pub overlap: usize,
     /// Also when as many have begun since every session was covered: that is more than is promised.
     pub chains: bool,
@@ -83,11 +83,11 @@ pub struct Plan {
 pub enum Fault {
     /// The node stands still.
     Pause,
-    /// A thread of the node does one thing for so long: a round of it takes seconds.
+    /// A thread of the node is busy: one of its rounds takes seconds.
     Busy,
     /// The node stands still, and so do its clocks, as a suspended virtual machine's.
     Freeze,
-    /// The node is not heard by one other, or by all.
+    /// One-way link: what the node sends to one other node, or to all, is lost.
     OneWay,
     /// What the node and one other send to each other vanishes, or what it and all others send.
     BlackHole,
@@ -228,19 +228,19 @@ impl Plan {
         skew: 700,
         ..Self::ALONE
     };
-    /// A node dies, and another one goes on with its sessions.
+    /// A node dies, and its sessions fail over to another one.
     pub const DYING: Self = Self {
         dies: true,
         resets: 0,
         ..Self::LINKED
     };
-    /// Two nodes may die at once, or one after the other, and a third one that has the session goes on with it.
+    /// Two nodes may die at once, or one after the other, and their sessions fail over to a third one.
     pub const DYING_IN_TWOS: Self = Self {
         nodes: 4,
         backups: 2,
         ..Self::DYING
     };
-    /// The same with one more of each.
+    /// The same with three nodes at once and three backups.
     pub const DYING_IN_THREES: Self = Self {
         nodes: 5,
         backups: 3,
@@ -369,7 +369,7 @@ impl Plan {
         roams: true,
         ..Self::ONE_WAY
     };
-    /// Packets vanish, connections are half-open, machines lose their power unheard.
+    /// Failures that no other node notices: packets vanish, connections are half-open, machines lose their power.
     pub const UNHEARD: Self = Self {
         faults: &[Fault::BlackHole, Fault::HalfOpen, Fault::PowerLoss],
         stores: true,
@@ -465,7 +465,7 @@ impl Plan {
         stores: true,
         ..Self::ONE_WAY
     };
-    /// Everything is full, and links break.
+    /// Queues, windows and buffers are as small as possible, and links break.
     pub const CRAMPED: Self = Self {
         is_cramped: true,
         ..Self::LINK_LOSS
@@ -504,7 +504,7 @@ impl Plan {
         places: true,
         ..Self::MOVING_AND_DYING
     };
-    /// Those that have one are moved while nodes are partitioned.
+    /// The rebalancer moves clients with one session while nodes are partitioned.
     pub const MOVING_AND_PARTITIONED: Self = Self {
         redirects: true,
         rebalances: true,

@@ -8,7 +8,7 @@ use thicket_simulation::{World, net::Wake, random::Random};
 
 /// A session that moves has no backup for less than this.
 pub const MOVING_MILLIS: u64 = 1_000;
-/// A session that two nodes had is one again in this time after they see each other.
+/// Within this time after a partition has healed, the branches of a session are merged.
 pub const FORK_MILLIS: u64 = 3_000;
 /// What follows from the end of a connection is done everywhere in this time.
 pub const ENDING_MILLIS: u64 = 1_000;
@@ -28,7 +28,8 @@ pub struct Run {
     pub excuses: super::checks::Excuses,
     pub plan: Plan,
     pub routing: RoutingMode,
-    /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
+    /// Chooses the next action. Separate from the random numbers of the world, so that the actions of a seed stay the same when the code of the nodes
+    /// changes.
     pub random: Random,
     /// When and how clocks are set: apart from all else, so that the rest of a run is the same without it.
     pub clocks: Random,
