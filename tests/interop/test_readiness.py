@@ -96,7 +96,7 @@ class Readiness(unittest.TestCase):
                 ["--dns-name", f"localhost:{one.port}", "--cluster-secret-file", str(files[1])],
                 discover="dns",
             )
-            self.wait_for_reason(stranger, "last refusal: link refused: the other end did not prove that it belongs to this cluster")
+            self.wait_for_reason(stranger, "last refusal: link refused by the other node")
             self.wait_for_reason(stranger, "is `cluster_secret_file` the same on both nodes?")
 
     def test_a_node_alone_in_dns_is_ready_if_it_expects_nobody(self):

@@ -71,7 +71,7 @@
 //! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, interested: None, record: &record })?;
 //! round(&mut north, &mut south, false);
 //!
-//! // South's workers have taken it: the acknowledgement goes back.
+//! // South's workers have accepted it: the acknowledgement goes back.
 //! let origin = thicket_overlay::Origin { slot: NodeSlot(1), incarnation: Incarnation(1), stream };
 //! south.admitted(origin, 1..=1);
 //! round(&mut south, &mut north, false);

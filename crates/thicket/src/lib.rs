@@ -154,7 +154,7 @@ fn counted(count: impl TryInto<u64>, what: &str) -> String {
     format!("{count} {what}{end}")
 }
 
-/// An error with its causes. Some tell their cause themselves, and it is not repeated then.
+/// An error with its causes. The text of some errors includes their cause, which is not repeated.
 fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain() {
