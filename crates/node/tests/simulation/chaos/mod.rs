@@ -432,15 +432,6 @@ fn clients_that_move_while_packets_vanish_lose_nothing() {
 }
 
 #[test]
-fn clients_that_move_while_nodes_are_suspended_with_their_clocks_lose_nothing() {
-    play(
-        "clients_that_move_while_nodes_are_suspended_with_their_clocks_lose_nothing",
-        Plan::FROZEN_ROAMING,
-        &[],
-    );
-}
-
-#[test]
 fn one_way_links_lose_nothing() {
     play(
         "one_way_links_lose_nothing",

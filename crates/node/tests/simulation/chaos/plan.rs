@@ -120,7 +120,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 53] = [
+    pub const ALL: [(&'static str, Self); 52] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -150,7 +150,6 @@ impl Plan {
         ("UNHEARD", Self::UNHEARD),
         ("UNHEARD_ROAMING", Self::UNHEARD_ROAMING),
         ("FROZEN", Self::FROZEN),
-        ("FROZEN_ROAMING", Self::FROZEN_ROAMING),
         ("STALLED", Self::STALLED),
         ("SLOW", Self::SLOW),
         ("SHORT_OF_MEMORY", Self::SHORT_OF_MEMORY),
@@ -385,11 +384,6 @@ impl Plan {
         faults: &[Fault::Freeze],
         drifts: true,
         ..Self::ONE_WAY
-    };
-    /// The same with clients that do not wait.
-    pub const FROZEN_ROAMING: Self = Self {
-        roams: true,
-        ..Self::FROZEN
     };
     /// Disks take long, or fail.
     pub const STALLED: Self = Self {
