@@ -75,12 +75,21 @@ fn rebalance(config: &mut RedirectionConfig) {
     };
 }
 
+/// The newest wire version of a node: the newest or the oldest there is.
+fn any_version(random: &mut Random) -> WireVersion {
+    match random.chance(1, 2) {
+        true => WireVersion::NEWEST,
+        false => WireVersion::OLDEST,
+    }
+}
+
 impl Run {
     pub fn new(mut plan: Plan, routing: RoutingMode, seed: u64) -> Self {
         // By fours, as every way to route has its turn. In the other runs less is allowed for.
         plan.sets_clocks &= !(seed / 4).is_multiple_of(2);
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
+        let mut clocks = Random::new(seed.rotate_left(32));
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
@@ -128,7 +137,11 @@ impl Run {
             if plan.rebalances {
                 rebalance(&mut spec.redirection);
             }
+            if plan.mixes_versions {
+                spec.wire = any_version(&mut clocks);
+            }
             world.add_node(spec);
+            world.start(index);
         }
         let mut run = Self {
             world,
@@ -144,7 +157,7 @@ impl Run {
             plan,
             routing,
             random: random.clone(),
-            clocks: Random::new(seed.rotate_left(32)),
+            clocks,
             downs: 0,
             is_aged: !(seed / 8).is_multiple_of(2),
             watcher: 0,
@@ -157,9 +170,6 @@ impl Run {
             points: super::points::Points::new(seed),
             tokens: super::tokens::Tokens::new(plan),
         };
-        for index in 0..plan.nodes {
-            run.start(index);
-        }
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
         }
@@ -178,15 +188,10 @@ impl Run {
         run
     }
 
-    /// Starts a node.
+    /// Starts a node again.
     pub fn start(&mut self, node: usize) {
         if self.plan.mixes_versions {
-            let is_newest = self.clocks.chance(1, 2);
-            self.world.nodes[node].spec.wire = if is_newest {
-                WireVersion::NEWEST
-            } else {
-                WireVersion::OLDEST
-            };
+            self.world.nodes[node].spec.wire = any_version(&mut self.clocks);
         }
         self.world.start(node);
     }
