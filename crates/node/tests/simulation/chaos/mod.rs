@@ -33,7 +33,7 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs that fail and whose cause is not mended, by their tests: docs/design/limits.md says what of. They are not played with others.
+/// Runs that fail, by test, routing and seed: docs/design/limits.md says what they break. Their causes are not mended, so they are left out.
 const KNOWN_TO_FAIL: [(&str, RoutingMode, u64); 1] = [(
     "faults_that_overlap_lose_nothing_with_two_backups",
     RoutingMode::Tree,
