@@ -180,7 +180,6 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
     if fault.is_of_broker() {
         cluster.check_broker(site)?;
     }
-    let own_links = testbed.topology.links_around(std::slice::from_ref(name));
     match fault.action {
         Action::Kill => cluster.kill(testbed, site),
         Action::PowerOff => {
@@ -190,6 +189,7 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
         Action::Pause => testbed.signal(site, Signal::STOP),
         Action::Resume => testbed.signal(site, Signal::CONT),
         Action::Restart => {
+            let own_links = testbed.topology.links_around(std::slice::from_ref(name));
             testbed.links.heal(&own_links)?;
             cluster.start_one(testbed, site)?;
         }
