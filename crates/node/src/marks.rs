@@ -235,6 +235,35 @@ impl ReceivedNumbers {
         Self::with_gaps(self.last, [begin].into_iter().chain(later.copied()))
     }
 
+    /// A number did not arrive after all. Of more than [`GAPS`] gaps the oldest become one.
+    fn remove(&mut self, number: u64) {
+        if !self.contains(number) {
+            return;
+        }
+        let mut gap = Gap {
+            after: number - 1,
+            before: number + 1,
+        };
+        // Gaps next to it belong to it.
+        self.gaps.retain(|other| {
+            if other.before == number {
+                gap.after = other.after;
+            } else if other.after == number {
+                gap.before = other.before;
+            } else {
+                return true;
+            }
+            false
+        });
+        let index = self.gaps.partition_point(|other| other.after < gap.after);
+        self.gaps.insert(index, gap);
+        let surplus = self.gaps.len().saturating_sub(GAPS);
+        if surplus > 0 {
+            self.gaps.drain(..surplus);
+            self.gaps[0].after = 0;
+        }
+    }
+
     /// What arrived here or there; of more gaps than two can have the last ones are kept.
     fn union(&self, other: &Self) -> Self {
         let last = self.last.max(other.last);
@@ -280,6 +309,13 @@ impl Marks {
     pub fn contain(&self, id: MessageId) -> bool {
         let received = self.0.get(&id.stream_id());
         received.is_some_and(|received| received.contains(id.number))
+    }
+
+    /// A message did not arrive after all.
+    pub fn remove(&mut self, id: MessageId) {
+        if let Some(received) = self.0.get_mut(&id.stream_id()) {
+            received.remove(id.number);
+        }
     }
 
     /// Whether this message arrived, or a later one of its stream.
@@ -362,6 +398,38 @@ mod tests {
                 assert_eq!(after.contains(id), expected, "{id} after {number}");
             }
         }
+    }
+
+    #[test]
+    fn numbers_that_did_not_arrive_after_all_are_removed_and_no_others() {
+        let gap = |after, before| Gap { after, before };
+        let whole = ReceivedNumbers::with_gaps(12, [gap(4, 6), gap(8, 10)]);
+        for order in [[3, 7, 6, 12], [6, 12, 7, 3], [12, 3, 7, 5]] {
+            let mut received = whole.clone();
+            order.iter().for_each(|number| received.remove(*number));
+            for number in 1..=13 {
+                let expected = whole.contains(number) && !order.contains(&number);
+                assert_eq!(received.contains(number), expected, "{number} {order:?}");
+                for id in 1..=13 {
+                    let is_after = id > number && received.contains(id);
+                    assert_eq!(
+                        received.after(number).contains(id),
+                        is_after,
+                        "{id} {number}"
+                    );
+                }
+            }
+        }
+        let mut received = ReceivedNumbers::up_to(1_000);
+        let removed = (0..=GAPS as u64).map(|index| 1_000 - 2 * index);
+        removed.clone().for_each(|number| received.remove(number));
+        assert_eq!(received.gaps().len(), GAPS);
+        assert!(removed.clone().all(|number| !received.contains(number)));
+        assert!(
+            !received.contains(1),
+            "nothing is said to have arrived that did not"
+        );
+        assert!(received.contains(999));
     }
 
     #[test]

@@ -673,6 +673,7 @@ impl Hub {
         self.ownership.lose_node(&mut self.cx, now, node);
         self.agreement.forget(node);
         self.placing.lose_node(&mut self.cx, now, node);
+        self.pass_on_writes_of(now, node);
         self.view_changed(now);
     }
 

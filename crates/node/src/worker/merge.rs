@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{Delivery, MessageId, Redelivery, SessionSnapshot},
+    server::{Branch, Delivery, MessageId, Redelivery, SessionSnapshot, Subscription},
     time::Instant,
     topic::SubscriptionFilter,
 };
@@ -95,6 +95,11 @@ impl Worker {
                 snapshot.away_for.unwrap_or_default() < ours
             }
         };
+        let common = if is_same {
+            session.common_filters(&snapshot.subscriptions, &branch)
+        } else {
+            Vec::new()
+        };
         let mut merging = Merging {
             epoch: merge.epoch,
             in_flight: snapshot.in_flight,
@@ -102,6 +107,7 @@ impl Worker {
             is_same,
             is_void,
             begun,
+            common,
             fresh: Vec::new(),
             ended: Vec::new(),
         };
@@ -232,7 +238,7 @@ impl Primaries {
 fn merge_subscriptions(
     cx: &mut Context,
     key: SessionKey,
-    theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
+    theirs: &[(SubscriptionFilter, Subscription)],
     is_theirs_later: bool,
     merging: &mut Merging,
 ) -> Vec<InterestChange> {
@@ -357,6 +363,7 @@ impl Session {
             in_flight,
             branch,
             is_same,
+            common,
             fresh,
             ended,
             ..
@@ -378,7 +385,13 @@ impl Session {
             let ours = ours.filter(|id| received.there.contain(**id));
             let theirs = branch.pending.iter().filter(|_| is_theirs_split);
             let unnamed = ours.chain(theirs).copied().collect();
-            self.end_what_is_done(&there, &known, &unnamed);
+            let came_there = |delivery: &Delivery| {
+                let topic = delivery.message.topic();
+                let is_common = common.iter().any(|it| it.filter.matches(topic));
+                is_common && plain(delivery).is_some_and(|id| received.there.contain(id))
+            };
+            let came_there = |delivery: &Delivery| !branch.is_partial && came_there(delivery);
+            self.end_what_is_done(&there, &known, &unnamed, came_there);
         }
         let mut here = Sent::default();
         for redelivery in self.outbound.in_flight() {
@@ -445,6 +458,24 @@ impl Session {
         merged
     }
 
+    /// Filters that this branch and another one hold, and that nobody asked for since they are two. Messages of shared subscriptions come to one session
+    /// only: those filters are left out.
+    fn common_filters(
+        &self,
+        theirs: &[(SubscriptionFilter, Subscription)],
+        branch: &Branch,
+    ) -> Vec<SubscriptionFilter> {
+        let touched = self.divergence.as_deref().map(|it| &it.touched);
+        let is_common = |filter: &&SubscriptionFilter| {
+            !filter.is_shared()
+                && self.subscriptions.contains_key(*filter)
+                && !touched.is_some_and(|touched| touched.contains(*filter))
+                && !branch.touched.contains(filter)
+        };
+        let theirs = theirs.iter().map(|(filter, _)| filter);
+        theirs.filter(is_common).cloned().collect()
+    }
+
     /// The filters under which messages arrived until now. Messages under a filter that its client has unsubscribed from meanwhile arrived as long as
     /// it was subscribed, here or there.
     fn filters_before(
@@ -462,12 +493,20 @@ impl Session {
     }
 
     /// Of what both held once, what the other one no longer holds is finished. `unnamed`: messages that the primary had not named when one of the two
-    /// was split off as a backup, and that have come to the other one as well.
-    fn end_what_is_done(&mut self, there: &Sent, known: &Known, unnamed: &BTreeSet<MessageId>) {
+    /// was split off as a backup, and that have come to the other one as well. `came_there`: whether a message came to the other one.
+    fn end_what_is_done(
+        &mut self,
+        there: &Sent,
+        known: &Known,
+        unnamed: &BTreeSet<MessageId>,
+        came_there: impl Fn(&Delivery) -> bool,
+    ) {
         let is_unnamed =
             |delivery: &Delivery| plain(delivery).is_some_and(|id| unnamed.contains(&id));
         let is_done = |delivery: &Delivery| {
-            (known.contains(delivery) || is_unnamed(delivery)) && !is_among(delivery, &there.names)
+            let came_to_both =
+                known.contains(delivery) || is_unnamed(delivery) || came_there(delivery);
+            came_to_both && !is_among(delivery, &there.names)
         };
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         let is_connected = self.connection.is_some();

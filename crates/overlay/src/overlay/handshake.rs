@@ -249,7 +249,7 @@ impl Overlay {
             return Ok(());
         };
         if record.process == peer.process {
-            return if peer.incarnation >= record.incarnation {
+            return if peer.incarnation >= record.incarnation && !self.has_later_process(peer) {
                 Ok(())
             } else {
                 in_use(
@@ -293,6 +293,14 @@ impl Overlay {
             known,
             level: EventLevel::Info,
             ..refusal
+        })
+    }
+
+    /// Whether a later process of this node is linked, or was until a moment ago: what an earlier one had sent arrives late.
+    fn has_later_process(&self, hello: &Hello) -> bool {
+        self.peer_of(hello.node).is_some_and(|known| {
+            let is_expected = known.link.is_some() || !known.is_down();
+            is_expected && known.process != hello.process && known.incarnation > hello.incarnation
         })
     }
 

@@ -131,6 +131,7 @@ impl Overlay {
             self.close_link(now, former);
         }
         if is_restarted {
+            self.close_candidates_of_former(now, &hello);
             self.mark_down(slot, EventLevel::Warn, "started again");
         }
         let Some(peer) = self.peer_mut(slot) else {
@@ -157,6 +158,24 @@ impl Overlay {
         let versions = RecordVersions::of(self.view.records());
         self.write_message(slot, id, &Message::Versions(versions));
         self.view_changed = true;
+    }
+
+    /// Another process of a node is linked: what a former one had sent, a `Select` among it, may still be on its way.
+    fn close_candidates_of_former(&mut self, now: Instant, hello: &Hello) {
+        let is_of_former = |state: &LinkState| {
+            let LinkState::Candidate { peer } = state else {
+                return false;
+            };
+            peer.node == hello.node && peer.process != hello.process
+        };
+        let links = self.links.iter();
+        let of_former: Vec<LinkId> = links
+            .filter(|(_, link)| is_of_former(&link.state))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in of_former {
+            self.close_link(now, id);
+        }
     }
 
     /// Sends our record if the other end lacks it, and then where earlier links ended. Each end requests the other records that it lacks.

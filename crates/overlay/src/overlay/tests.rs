@@ -470,6 +470,49 @@ fn a_link_that_is_proved_tells_by_which_key() {
     );
 }
 
+/// A node was killed and started again: what its first process had sent arrives after the second one is linked.
+#[test]
+fn what_a_former_process_had_sent_does_not_end_the_link_of_the_next_one() {
+    let (late, link) = (LinkId(2), LINK);
+    let second = |node| Hello {
+        incarnation: Incarnation(2),
+        process: 77,
+        ..hello(node)
+    };
+    let process_of = |overlay: &Overlay, node| overlay.peer_of(NodeId(node)).map(|it| it.process);
+    // The other node decides: a `Select` on a link that was a candidate before.
+    let mut overlay = overlay();
+    for (id, hello) in [(late, hello(3)), (link, second(3))] {
+        overlay.add_link(now(), id, LinkState::Accepted, None);
+        overlay.on_candidate(now(), id, hello);
+    }
+    overlay.receive(&packet("Select", Stage::CandidateWaiting));
+    overlay.handle_received(
+        now(),
+        late,
+        &packet("Select", Stage::CandidateWaiting),
+        |_| {},
+    );
+    assert_eq!(process_of(&overlay, 3), Some(77), "a late Select");
+    assert!(overlay.links.contains_key(&link) && !overlay.links.contains_key(&late));
+    // This node decides: the handshake of the first process ends late. Its record is known, that of the second one is not yet.
+    for is_up in [false, true] {
+        let mut overlay = self::overlay();
+        overlay.view.apply(record(9));
+        overlay.add_link(now(), link, LinkState::Accepted, None);
+        overlay.on_candidate(now(), link, second(9));
+        if is_up {
+            overlay.receive(&packet("Versions", Stage::SelectedDeciding));
+            overlay.receive(&packet("Resume", Stage::ResumedDeciding));
+        }
+        overlay.add_link(now(), late, LinkState::Accepted, None);
+        let connect = packet("CONNECT", Stage::SelectedDeciding);
+        overlay.handle_received(now(), late, &connect, |_| {});
+        assert_eq!(process_of(&overlay, 9), Some(77), "a late CONNECT");
+        assert!(overlay.links.contains_key(&link) && !overlay.links.contains_key(&late));
+    }
+}
+
 #[test]
 fn a_late_or_repeated_timeout_is_harmless() {
     let mut overlay = overlay();

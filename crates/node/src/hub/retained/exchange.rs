@@ -1,13 +1,67 @@
-//! Nodes that link compare fingerprints of all retained messages, and send each other theirs if these differ.
+//! Nodes that link compare fingerprints of all retained messages, and send each other theirs if these differ. When a node goes down, the others send each
+//! other what it wrote last.
+
+use std::time::Duration;
 
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
 
-use super::{WriteOrder, queries::PAGE_BYTES, removal, removed_by};
+use super::{Kept, RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by};
 use crate::{
     Now,
-    hub::{Hub, Message, control::RetainedRecord},
+    hub::{
+        Hub, Message,
+        control::{RetainedRecord, WriteTime},
+    },
     messages::{Origin, Way},
 };
+
+/// What a node wrote so long before it went down has reached all others.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+/// Records with their origins.
+type Page = Vec<(Origin, Vec<u8>)>;
+
+impl RetainedMessages {
+    /// Messages and removals of those that are wanted, in pages of some [`PAGE_BYTES`].
+    fn pages(
+        &self,
+        now: Now,
+        is_wanted: impl Fn(&Kept) -> bool,
+        is_removal_wanted: impl Fn(WriteTime) -> bool,
+    ) -> Vec<Page> {
+        let mut pages = vec![Page::new()];
+        let mut bytes = 0;
+        let mut add = |origin: Origin, record: Vec<u8>| {
+            if bytes > PAGE_BYTES {
+                bytes = 0;
+                pages.push(Vec::new());
+            }
+            bytes += record.len() + 28;
+            pages
+                .last_mut()
+                .expect("never empty")
+                .push((origin, record));
+        };
+        for (topic, kept) in self.tree.iter().filter(|(_, kept)| is_wanted(kept)) {
+            let mut record = Vec::new();
+            if kept.expires_at.is_some_and(|at| at <= now.instant) {
+                let (time, writer) = kept.written;
+                removal(topic, time).encode(&mut record);
+                add(removed_by(writer), record);
+            } else {
+                kept.append_to(&mut record, now);
+                add(kept.origin, record);
+            }
+        }
+        let removed = self.removed.iter();
+        for (topic, (time, writer)) in removed.filter(|(_, written)| is_removal_wanted(*written)) {
+            let mut record = Vec::new();
+            removal(topic, time).encode(&mut record);
+            add(removed_by(writer), record);
+        }
+        pages
+    }
+}
 
 impl Hub {
     /// A node that is new, or back, compares retained messages with us.
@@ -45,36 +99,34 @@ impl Hub {
     }
 
     fn send_retained(&mut self, now: Now, node: NodeId) {
-        let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
-        let mut bytes = 0;
-        let mut add = |origin: Origin, record: Vec<u8>| {
-            if bytes > PAGE_BYTES {
-                bytes = 0;
-                pages.push(Vec::new());
+        let pages = self.retained.pages(now, |_| true, |_| true);
+        self.send_pages(node, &pages);
+    }
+
+    /// A node is down. Its last writes may have come to some of the others only, and if nobody waits for their acknowledgement nobody sends them again:
+    /// all that received them pass them on.
+    pub(in crate::hub) fn pass_on_writes_of(&mut self, now: Now, node: NodeId) {
+        let clock = self.retained.clock.millis;
+        let is_last = |kept: &Kept| {
+            let age = kept.at.map(|at| now.instant.since(at));
+            let is_its = kept.written.1 == node;
+            if is_its && age.is_some_and(|age| age >= LAST_WRITES) {
+                thicket_session::reach!("time LAST_WRITES");
             }
-            bytes += record.len() + 28;
-            pages
-                .last_mut()
-                .expect("never empty")
-                .push((origin, record));
+            is_its && age.is_some_and(|age| age < LAST_WRITES)
         };
-        for (topic, kept) in self.retained.tree.iter() {
-            let mut record = Vec::new();
-            if kept.expires_at.is_some_and(|at| at <= now.instant) {
-                let (time, writer) = kept.written;
-                removal(topic, time).encode(&mut record);
-                add(removed_by(writer), record);
-            } else {
-                kept.append_to(&mut record, now);
-                add(kept.origin, record);
-            }
+        let is_last_removal = |(time, writer): WriteTime| {
+            let age = Duration::from_millis(clock.saturating_sub(time.millis));
+            writer == node && age < LAST_WRITES
+        };
+        let pages = self.retained.pages(now, is_last, is_last_removal);
+        for other in self.cx.up.values().copied().collect::<Vec<_>>() {
+            self.send_pages(other, &pages);
         }
-        for (topic, (time, writer)) in self.retained.removed.iter() {
-            let mut record = Vec::new();
-            removal(topic, time).encode(&mut record);
-            add(removed_by(writer), record);
-        }
-        for page in pages {
+    }
+
+    fn send_pages(&mut self, node: NodeId, pages: &[Page]) {
+        for page in pages.iter().filter(|page| !page.is_empty()) {
             let messages = page
                 .iter()
                 .map(|(origin, record)| RetainedRecord {

@@ -449,6 +449,10 @@ impl Sources {
                 backup.pending.retain(|pending| {
                     pending.arrival > mark || is_unknown(pending.delivery.message.id())
                 });
+                if let Some(history) = history {
+                    // What the primary had finished before is not in the full sync: a branch from before that may have it, or receive it late.
+                    session.marks = history.marks;
+                }
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

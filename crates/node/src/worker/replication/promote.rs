@@ -308,9 +308,10 @@ impl Session {
             awaited,
             ..
         } = *backup;
-        for ((_, sequence), awaited) in awaited {
+        for ((id, sequence), awaited) in awaited {
             // Its publisher has received no acknowledgement.
             held.handle_dropped(sequence);
+            self.marks.remove(id);
             unblocked.extend(awaited.blocks);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();

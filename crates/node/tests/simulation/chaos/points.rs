@@ -17,6 +17,8 @@ pub struct Points {
     /// How often each point was reached.
     known: BTreeMap<&'static str, u64>,
     used: BTreeSet<&'static str>,
+    /// The node that was killed last.
+    last: Option<usize>,
     /// When killed nodes are started again.
     down: Vec<(u64, usize)>,
     /// Nodes that were killed since every session had its backups.
@@ -32,6 +34,7 @@ impl Points {
             random: Random::new(seed.rotate_left(16)),
             known: BTreeMap::new(),
             used: BTreeSet::new(),
+            last: None,
             down: Vec::new(),
             killed: 0,
             killed_at: 0,
@@ -49,10 +52,15 @@ impl Run {
             return Ok(());
         };
         let is_up = self.world.nodes[node].machines.is_some();
-        if !self.points.is_armed || !is_up || !self.may_kill() || !self.points.random.chance(1, 2) {
+        if !self.points.is_armed
+            || !is_up
+            || !self.may_kill(node)
+            || !self.points.random.chance(1, 2)
+        {
             return Ok(());
         }
         self.points.used.insert(point);
+        self.points.last = Some(node);
         if self.points.killed == 0 {
             self.points.killed_at = self.world.net.now;
         }
@@ -69,10 +77,12 @@ impl Run {
         Ok(())
     }
 
-    /// Whether what is promised permits another one to be killed.
-    fn may_kill(&mut self) -> bool {
+    /// Whether what is promised permits this node to be killed.
+    fn may_kill(&mut self, node: usize) -> bool {
         if self.plan.kills {
-            return self.points.down.is_empty();
+            // Another node than the last one only when every session that this one has is known to all: else its client would find none.
+            let is_same = self.points.last == Some(node);
+            return self.points.down.is_empty() && (is_same || self.world.is_covered());
         }
         let is_failover = !self.points.down.is_empty();
         if is_failover {

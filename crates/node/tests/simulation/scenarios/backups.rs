@@ -623,3 +623,42 @@ fn a_session_with_a_large_queue_has_its_backup_again_after_a_failover() {
     let away = sessions.iter().find(|(_, it)| it.client_id == "away");
     assert_eq!(away.map(|(_, it)| it.queued_messages), Some(queued));
 }
+
+/// The primary sends the whole session to another node when one stands still. What it has finished by then is not part of it, and comes to the node that
+/// stood still for another session there, which has no backup.
+#[test]
+fn what_was_finished_before_a_backup_was_replaced_does_not_come_from_the_former_one() {
+    for (stands_still, other) in [(1, 2), (2, 1)] {
+        for seed in 1..=3 {
+            let mut world = World::new(seed, Weather::CALM);
+            for index in 0..3 {
+                let mut spec = NodeSpec::new(1);
+                spec.backups = u8::from(index != stands_still);
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_covered(&mut world);
+            let there = resuming(V5, "there", 1000);
+            let there = client_at(&mut world, stands_still, there, "CONNACK");
+            world.subscribe(there, "a", 1);
+            let client = client_at(&mut world, 0, resuming(V5, "client", 1000), "CONNACK");
+            world.subscribe(client, "a", 2);
+            become_covered(&mut world);
+            let publisher = client_at(&mut world, other, Connect::new(V5, "publisher"), "CONNACK");
+            world.pause(stands_still);
+            world.publish(publisher, "a", "finished", 2, 1);
+            world.expect(client, &["PUBLISH a 'finished' q2 #1"]);
+            world.send(client, &Packet::Pubrec(plain(1)));
+            world.expect(client, &["PUBREL 1"]);
+            world.send(client, &Packet::Pubcomp(plain(1)));
+            // The node counts as down, and the other one has a backup instead.
+            world.run_for(4_000);
+            world.kill(0);
+            world.run_for(2_000);
+            world.resume(stands_still);
+            world.run_for(4_000);
+            let back = world.connect(other, resuming(V5, "client", 1000));
+            world.expect(back, &["CONNACK present"]);
+        }
+    }
+}

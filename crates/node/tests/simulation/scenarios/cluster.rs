@@ -452,6 +452,50 @@ fn partitioned_nodes_serve_and_retained_messages_converge_when_the_partition_hea
     }
 }
 
+/// Nobody waits for acknowledgements of what is published at QoS 0, and one of the two others did not receive it.
+#[test]
+fn what_a_node_retained_last_before_it_died_is_the_same_at_all_others() {
+    play(|world| {
+        let dies = client_at(world, 2, Connect::new(V5, "publisher"), "CONNACK");
+        let watcher = client_at(world, 1, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "#", 0);
+        let retain = |world: &mut World, topic: &str, payload: &str| {
+            let publish = Publish {
+                retain: true,
+                ..Publish::new(topic, payload.as_bytes())
+            };
+            world.send(dies, &Packet::Publish(publish));
+        };
+        for topic in ["kept", "removed"] {
+            retain(world, topic, "old");
+        }
+        world.run_for(7_000);
+        world.net.part(1, 2, Parting::Held);
+        retain(world, "kept", "new");
+        retain(world, "removed", "");
+        world.run_for(100);
+        world.kill(2);
+        world.run_for(3_000);
+        let mut heard = world.tester(watcher).take_heard();
+        heard.sort();
+        let expected = [
+            "PUBLISH kept 'new'",
+            "PUBLISH kept 'old'",
+            "PUBLISH removed ''",
+            "PUBLISH removed 'old'",
+        ];
+        assert_eq!(heard, expected, "seed {}", world.net.seed);
+        for node in 0..2 {
+            let name = format!("reader-{node}");
+            let reader = client_at(world, node, Connect::new(V5, &name), "CONNACK");
+            let packet = thicket_mqtt::Subscribe::new(id(1), "#", qos(0));
+            world.send(reader, &Packet::Subscribe(packet));
+            let expected = ["SUBACK 1 [00]", "PUBLISH kept 'new' retain"];
+            world.expect(reader, &expected);
+        }
+    });
+}
+
 #[test]
 fn a_small_message_rate_that_stays_is_the_same_at_all_nodes() {
     play(|world| {
