@@ -16,6 +16,8 @@ pub(crate) const SETTLED: Duration = Duration::from_secs(30);
 const RUNS: usize = 10_000;
 /// Gaps of a stream that are sent.
 pub(crate) const GAPS: usize = 128;
+/// Gaps of a stream that are remembered.
+const FORMER_GAPS: usize = 16;
 /// Runs remembered after that: what arrived shortly before a node goes down is needed when it is up again.
 const RECENT_RUNS: usize = 1_000;
 
@@ -34,8 +36,9 @@ pub(crate) struct Mark {
     forgotten: u64,
     /// Runs that arrived before the node was up again: each of these did arrive, but nothing is known of others.
     former: VecDeque<(u64, u64)>,
-    /// The last number before the node went down, and the first one since it is up: what lies between was not sent here.
-    gap: Gap,
+    /// Each time the node was up again: the last number up to which everything had arrived before, and the first one since. What lies between was not
+    /// sent here, or is only known one by one.
+    gaps: Vec<Gap>,
 }
 
 impl Mark {
@@ -49,10 +52,7 @@ impl Mark {
             runs: VecDeque::new(),
             forgotten: 0,
             former: VecDeque::new(),
-            gap: Gap {
-                after: 0,
-                before: 0,
-            },
+            gaps: Vec::new(),
         }
     }
 
@@ -72,14 +72,27 @@ impl Mark {
         former.append(&mut self.runs);
         let surplus = former.len().saturating_sub(RUNS);
         former.drain(..surplus);
+        let mut gaps = std::mem::take(&mut self.gaps);
+        if self.settled != u64::MAX || gaps.is_empty() {
+            let after = if self.settled == u64::MAX {
+                0
+            } else {
+                self.last
+            };
+            gaps.push(Gap {
+                after,
+                before: after,
+            });
+            gaps = bounded(gaps, FORMER_GAPS);
+        } else if let Some(gap) = gaps.last_mut() {
+            // Not everything had arrived since.
+            gap.before = gap.after;
+        }
         *self = Self {
             last: self.last,
             highest: self.highest,
             former,
-            gap: Gap {
-                after: self.last,
-                before: self.last,
-            },
+            gaps,
             ..Self::new(now)
         };
     }
@@ -87,14 +100,15 @@ impl Mark {
     /// What arrived. The rest did not, because the node was down, or did not have the interests here yet; as long as that is possible, only what
     /// arrived is certain, and beyond [`GAPS`] only what arrived last.
     pub fn received(&self) -> ReceivedNumbers {
+        let mut gaps = self.gaps.clone();
         if self.settled != u64::MAX {
-            return ReceivedNumbers::with_gaps(self.last, [self.gap]);
+            return ReceivedNumbers::with_gaps(self.last, gaps);
         }
-        let mut runs: Vec<_> = self.runs.iter().copied().collect();
+        let mut after = gaps.pop().map_or(0, |gap| gap.after);
+        let runs = self.former.iter().chain(&self.runs);
+        let mut runs: Vec<_> = runs.filter(|(_, last)| *last > after).copied().collect();
         runs.sort_unstable();
         let skipped = runs.len().saturating_sub(GAPS);
-        let mut after = self.gap.after;
-        let mut gaps = Vec::new();
         for (first, last) in runs.into_iter().skip(skipped) {
             gaps.push(Gap {
                 after,
@@ -113,8 +127,10 @@ impl Mark {
             self.settled = number;
         }
         self.add(number);
-        if self.gap.before == self.gap.after && self.gap.after > 0 {
-            self.gap.before = self.gap.before.max(number);
+        if let Some(gap) = self.gaps.last_mut()
+            && gap.before == gap.after
+        {
+            gap.before = gap.before.max(number);
         }
         self.last = self.last.max(number);
     }
@@ -188,6 +204,16 @@ impl Gap {
     }
 }
 
+/// At most that many gaps: the oldest become one, so that nothing counts as arrived that may not have.
+fn bounded(mut gaps: Vec<Gap>, most: usize) -> Vec<Gap> {
+    let surplus = gaps.len().saturating_sub(most);
+    if surplus > 0 {
+        gaps[surplus].after = gaps[0].after;
+        gaps.drain(..surplus);
+    }
+    gaps
+}
+
 /// What arrived of a stream: everything up to a number, but for what lies in gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ReceivedNumbers {
@@ -235,7 +261,7 @@ impl ReceivedNumbers {
         Self::with_gaps(self.last, [begin].into_iter().chain(later.copied()))
     }
 
-    /// A number did not arrive after all. Of more than [`GAPS`] gaps the oldest become one.
+    /// A number did not arrive after all.
     fn remove(&mut self, number: u64) {
         if !self.contains(number) {
             return;
@@ -257,14 +283,10 @@ impl ReceivedNumbers {
         });
         let index = self.gaps.partition_point(|other| other.after < gap.after);
         self.gaps.insert(index, gap);
-        let surplus = self.gaps.len().saturating_sub(GAPS);
-        if surplus > 0 {
-            self.gaps.drain(..surplus);
-            self.gaps[0].after = 0;
-        }
+        self.gaps = bounded(std::mem::take(&mut self.gaps), GAPS);
     }
 
-    /// What arrived here or there; of more gaps than two can have the last ones are kept.
+    /// What arrived here or there.
     fn union(&self, other: &Self) -> Self {
         let last = self.last.max(other.last);
         let gaps = self.gaps_to_the_end().flat_map(|ours| {
@@ -272,10 +294,10 @@ impl ReceivedNumbers {
             theirs.map(move |theirs| ours.intersection(theirs))
         });
         let gaps = gaps.filter(|gap| !gap.is_empty() && gap.after < last);
-        let mut gaps: Vec<_> = gaps.collect();
-        let surplus = gaps.len().saturating_sub(2 * GAPS);
-        gaps.drain(..surplus);
-        Self { last, gaps }
+        Self {
+            last,
+            gaps: bounded(gaps.collect(), 2 * GAPS),
+        }
     }
 
     /// What is beyond the last number did not arrive either.
@@ -425,11 +447,7 @@ mod tests {
         removed.clone().for_each(|number| received.remove(number));
         assert_eq!(received.gaps().len(), GAPS);
         assert!(removed.clone().all(|number| !received.contains(number)));
-        assert!(
-            !received.contains(1),
-            "nothing is said to have arrived that did not"
-        );
-        assert!(received.contains(999));
+        assert!(received.contains(999) && received.contains(743));
     }
 
     #[test]
@@ -450,6 +468,35 @@ mod tests {
         ] {
             assert_eq!(marks.contain(id(number)), received, "{number}");
         }
+    }
+
+    #[test]
+    fn what_did_not_come_before_a_node_was_down_once_more_is_not_taken_for_received() {
+        let at = Instant::from_millis;
+        let mut mark = Mark::new(at(0));
+        mark.note(at(40_000), 3);
+        // Up again, and once more before what it had sent can have arrived.
+        mark.restart(at(50_000));
+        (7..9).for_each(|number| mark.note(at(50_001), number));
+        mark.restart(at(50_002));
+        mark.note(at(50_003), 12);
+        let received = |mark: &Mark| -> Vec<u64> {
+            let marks = published(mark);
+            (1..=30).filter(|it| marks.contain(id(*it))).collect()
+        };
+        assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12]);
+        // What came one by one before is forgotten when all has settled, but never more is claimed.
+        mark.note(at(90_000), 14);
+        assert_eq!(received(&mark), [1, 2, 3, 12, 13, 14]);
+        mark.restart(at(100_000));
+        (20..22).for_each(|number| mark.note(at(140_000), number));
+        assert_eq!(received(&mark), [1, 2, 3, 12, 13, 14, 20, 21]);
+        // The oldest gaps become one.
+        for round in 0..FORMER_GAPS as u64 {
+            mark.restart(at(200_000 + 100_000 * round));
+            mark.note(at(250_000 + 100_000 * round), 23 + 2 * round);
+        }
+        assert_eq!(received(&mark), [1, 2, 3, 23, 25, 27, 29]);
     }
 
     #[test]
