@@ -85,7 +85,7 @@ impl Authenticator {
     pub(crate) fn ask_as_placed(&self, mut request: Request, name: String) {
         let authenticator = self.clone();
         let order = move |hub: &mut Hub, now| {
-            if let Some(placed) = hub.placed_name(now, &name) {
+            if let Some(placed) = hub.view().placed_name(now, &name) {
                 request.client_id = placed.client_id;
             }
             let asker = request.asker.clone();

@@ -171,7 +171,7 @@ fn ban(
         }
     };
     Some(Letter::Publish(
-        Box::new(move |worker, now, number| worker.ban(now, number, &ban)),
+        Box::new(move |worker, now, number| worker.operate(now).ban(number, &ban)),
         Box::new(answer),
     ))
 }

@@ -126,8 +126,9 @@ impl Duties {
         if let Some(measured) = meter.look(Instant::now(), &carried, given) {
             self.inspector.tell_hub(move |hub, now| {
                 let (cpu, memory) = measured.free;
+                let mut hub = hub.operate(now);
                 hub.set_resources(cpu, memory);
-                hub.set_load(now, measured.load);
+                hub.set_load(measured.load);
             });
         }
     }
@@ -159,7 +160,7 @@ impl Duties {
         if is_short {
             let gate = Arc::clone(&self.gate);
             self.inspector.order_all(move |worker, now| {
-                let bytes = worker.give_up_buffers(now);
+                let bytes = worker.operate(now).give_up_buffers();
                 gate.given_up.fetch_add(bytes, Ordering::Relaxed);
             });
         }
@@ -170,7 +171,7 @@ impl Duties {
             .is_short_of_memory
             .store(is_short, Ordering::Relaxed);
         self.inspector
-            .order_all(move |worker, _| worker.set_short_of_memory(is_short));
+            .order_all(move |worker, now| worker.operate(now).set_short_of_memory(is_short));
         if is_short {
             tracing::warn!(
                 in_use,

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubMessage, Now, Peer, PlacementError, PlacementReport, Published,
-    RebalanceDone, Verdict, Worker, WorkerId, WorkerMessage,
+    ConnectionId, Handover, Hub, HubMessage, HubView, Now, Peer, PlacementError, PlacementReport,
+    Published, RebalanceDone, Verdict, Worker, WorkerId, WorkerMessage, WorkerView,
 };
 
 use crate::transport::Transport;
 
 /// A query to the worker and hub of a thread, run between two rounds. The hub is on thread 0 only.
-pub(crate) type Question = Box<dyn FnOnce(&Worker, Option<&Hub>) + Send>;
+pub(crate) type Question = Box<dyn FnOnce(WorkerView<'_>, Option<HubView<'_>>) + Send>;
 
 /// An order to the worker of a thread, run between two rounds.
 pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;

@@ -183,7 +183,7 @@ impl Node {
         inspector.session_scope = config.limits.session_scope;
         inspector.bridges = node.bridges.monitors();
         let shared = config.shared_settings();
-        inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));
+        inspector.tell_hub(move |hub, now| hub.operate(now).set_shared_settings(shared));
         inspector.hooks = Arc::clone(&node.hooks);
         inspector.flapping = Arc::clone(&node.flapping);
         inspector.links = links;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thicket_node::{Event, Hub};
+use thicket_node::{Event, HubView};
 
 /// Time between two warnings that expected nodes are missing.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ impl Expectation {
     }
 
     /// Why the node is not ready, judged by its hub.
-    pub(crate) fn judge(&self, hub: &Hub) -> Result<(), Unready> {
+    pub(crate) fn judge(&self, hub: HubView<'_>) -> Result<(), Unready> {
         let membership = hub.membership();
         let unmet = self.unmet(membership.reachable);
         if hub.is_draining() {

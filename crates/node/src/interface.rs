@@ -3,6 +3,9 @@
 //! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then stores what `unstored`
 //! returns. Only then has the machine a way out ([`crate::Egress`]): the shell performs all outputs (`poll_output`), and flushes each connection
 //! named by a `Flush` once (`pending_output`, `handle_written`).
+//!
+//! Between rounds it reads what it wants to know ([`crate::WorkerView`], [`crate::HubView`]), and passes on what operators order
+//! ([`crate::WorkerOperator`], [`crate::HubOperator`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

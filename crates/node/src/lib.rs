@@ -51,7 +51,7 @@ pub use allowance::{Allowance, ListenerTraffic, TokenBucket};
 pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
 pub use egress::Egress;
-pub use hub::{Hub, RebalanceDone, RebalanceTask};
+pub use hub::{Hub, HubOperator, HubView, RebalanceDone, RebalanceTask};
 pub use interface::*;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use load::*;
@@ -70,4 +70,4 @@ pub use visits::{
     CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_MALFORMED, CONNECT_MISSING, CONNECT_REFUSED,
     NO_QUORUM, NODE_DOWN, NODE_REMOVED, NODE_UP, PARTITIONED, QUORUM, READY, SESSIONS_FAILED_OVER,
 };
-pub use worker::Worker;
+pub use worker::{Worker, WorkerOperator, WorkerView};

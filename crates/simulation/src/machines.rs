@@ -58,8 +58,8 @@ impl Machines {
         match peer {
             Peer::Worker(id) => {
                 let worker = &mut self.workers[usize::from(id.0)];
-                let before = self.delivered.insert(id, worker.delivered());
-                let delivered = worker.delivered() - before.unwrap_or_default();
+                let before = self.delivered.insert(id, worker.view().delivered());
+                let delivered = worker.view().delivered() - before.unwrap_or_default();
                 self.most_delivered = self.most_delivered.max(delivered);
                 worker.end_round(now);
             }
@@ -168,7 +168,7 @@ impl Machines {
     /// Opens the listeners when all workers have recovered. Returns whether that is now.
     pub(crate) fn opens(&mut self) -> bool {
         let was_open = self.is_open;
-        self.is_open |= self.workers.iter().all(Worker::is_settled);
+        self.is_open |= self.workers.iter().all(|worker| worker.view().is_settled());
         self.is_open && !was_open
     }
 

@@ -253,13 +253,13 @@ impl Node {
         let mut left = Drained::default();
         // First the hub: from now on no client is sent here.
         if let Some(machines) = &mut self.machines {
-            machines.hub.drain(now);
+            machines.hub.operate(now).drain();
         }
         for worker in self.machines.iter_mut().flat_map(|it| &mut it.workers) {
             let Drained {
                 connections,
                 sessions,
-            } = worker.drain(now);
+            } = worker.operate(now).drain();
             left.connections += connections;
             left.sessions += sessions;
         }
@@ -273,8 +273,10 @@ impl Node {
     pub fn end_drain(&mut self, net: &mut Net) {
         let now = self.clock(net);
         if let Some(machines) = &mut self.machines {
-            machines.hub.end_drain(now);
-            machines.workers.iter_mut().for_each(Worker::end_drain);
+            machines.hub.operate(now).end_drain();
+            for worker in &mut machines.workers {
+                worker.operate(now).end_drain();
+            }
         }
         for peer in self.peers() {
             net.wake(net.now, Wake::Shell(self.index, peer));
@@ -298,7 +300,7 @@ impl Node {
     pub fn forget(&mut self, net: &mut Net, node: &str) -> Result<(), ForgetError> {
         let now = self.clock(net);
         let machines = self.machines.as_mut().expect("it runs");
-        let forgotten = machines.hub.forget(now, node).map(drop);
+        let forgotten = machines.hub.operate(now).forget(node).map(drop);
         net.wake(net.now, Wake::Shell(self.index, Peer::Hub));
         forgotten
     }

@@ -112,7 +112,7 @@ impl World {
     pub fn set_load(&mut self, node: usize, load: NodeLoad) {
         let now = self.nodes[node].clock(&self.net);
         if let Some(machines) = &mut self.nodes[node].machines {
-            machines.hub.set_load(now, load);
+            machines.hub.operate(now).set_load(load);
             self.net.wake(self.net.now, Wake::Shell(node, Peer::Hub));
         }
     }
@@ -121,7 +121,7 @@ impl World {
     pub fn load_seen_from(&self, node: usize, of: usize) -> Option<NodeLoad> {
         let machines = self.nodes[node].machines.as_ref()?;
         let id = self.nodes[of].id.to_string();
-        let mut reports = machines.hub.nodes().into_iter();
+        let mut reports = machines.hub.view().nodes().into_iter();
         let report = reports.find(|report| report.id == id)?;
         report.state.map(|state| state.load)
     }
@@ -415,8 +415,8 @@ impl World {
         let running = || self.nodes.iter().filter_map(|node| node.machines.as_ref());
         let count = running().count();
         running().all(|machines| {
-            let nodes = machines.hub.nodes();
-            machines.hub.is_ready()
+            let nodes = machines.hub.view().nodes();
+            machines.hub.view().is_ready()
                 && nodes
                     .iter()
                     .filter(|node| node.is_self || node.reachable)
@@ -428,7 +428,7 @@ impl World {
     /// Whether a node is ready to serve clients.
     pub fn is_ready(&self, node: usize) -> bool {
         let machines = self.nodes[node].machines.as_ref();
-        machines.is_some_and(|machines| machines.hub.is_ready())
+        machines.is_some_and(|machines| machines.hub.view().is_ready())
     }
 
     /// Whether every running node has every other one as up, with a link between any two that are not partitioned.
@@ -445,7 +445,7 @@ impl World {
             .count();
         let links = |node: &Node| {
             let machines = node.machines.as_ref();
-            machines.map_or(0, |machines| machines.hub.overview().0.links.len())
+            machines.map_or(0, |machines| machines.hub.view().overview().0.links.len())
         };
         self.is_whole() && running.iter().all(|node| links(node) >= expected)
     }
@@ -466,7 +466,7 @@ impl World {
     pub fn reachable_from(&self, node: usize) -> Vec<usize> {
         let machines = self.nodes[node].machines.as_ref();
         let seen = machines
-            .map(|machines| machines.hub.nodes())
+            .map(|machines| machines.hub.view().nodes())
             .unwrap_or_default();
         let is_seen = |other: &&Node| {
             let id = other.id.to_string();
@@ -484,7 +484,7 @@ impl World {
     pub fn incarnations(&self, node: usize) -> Vec<u64> {
         let machines = self.nodes[node].machines.iter();
         machines
-            .flat_map(|machines| machines.hub.nodes())
+            .flat_map(|machines| machines.hub.view().nodes())
             .map(|report| report.incarnation)
             .collect()
     }
@@ -498,7 +498,7 @@ impl World {
                 .flat_map(|machines| machines.workers.iter());
             let index = node.index;
             workers
-                .flat_map(|worker| worker.sessions())
+                .flat_map(|worker| worker.view().sessions())
                 .map(move |session| (index, session))
                 .collect::<Vec<_>>()
         };
@@ -509,22 +509,23 @@ impl World {
     pub fn memory(&self, node: usize) -> Vec<MemoryReport> {
         let machines = self.nodes[node].machines.iter();
         machines
-            .flat_map(|machines| machines.workers.iter().map(|worker| worker.memory()))
+            .flat_map(|machines| machines.workers.iter().map(|worker| worker.view().memory()))
             .collect()
     }
 
     /// The memory of the hub of a node that runs.
     pub fn hub_memory(&self, node: usize) -> HubMemoryReport {
         let machines = self.nodes[node].machines.as_ref().expect("it runs");
-        machines.hub.memory()
+        machines.hub.view().memory()
     }
 
     /// Sets the free CPU and memory of the nodes, in percent, and lets them publish it.
     pub fn say_resources(&mut self, free: &[u8]) {
         for _ in 0..3 {
             for (node, free) in self.nodes.iter_mut().zip(free) {
+                let now = node.clock(&self.net);
                 if let Some(machines) = &mut node.machines {
-                    machines.hub.set_resources(*free, *free);
+                    machines.hub.operate(now).set_resources(*free, *free);
                 }
             }
             self.run_for(3_000);
@@ -534,13 +535,13 @@ impl World {
     /// Whether the node's side of a partition has quorum, and how many members it counts.
     pub fn membership(&self, node: usize) -> MembershipReport {
         let machines = self.nodes[node].machines.as_ref().expect("it runs");
-        machines.hub.membership()
+        machines.hub.view().membership()
     }
 
     /// The retained messages that a node keeps, also those that have expired and are not removed yet.
     pub fn retained_messages(&self, node: usize) -> u64 {
         let machines = self.nodes[node].machines.as_ref();
-        machines.map_or(0, |machines| machines.hub.memory().retained_messages)
+        machines.map_or(0, |machines| machines.hub.view().memory().retained_messages)
     }
 
     /// The most messages to clients that one round of a worker of a node has sent since the node started.
@@ -555,8 +556,13 @@ impl World {
         let machines = self.nodes[node].machines.iter();
         machines
             .flat_map(|machines| {
-                let workers = machines.workers.iter().map(|worker| worker.traffic());
-                workers.chain([machines.hub.traffic()]).collect::<Vec<_>>()
+                let workers = machines
+                    .workers
+                    .iter()
+                    .map(|worker| worker.view().traffic());
+                workers
+                    .chain([machines.hub.view().traffic()])
+                    .collect::<Vec<_>>()
             })
             .collect()
     }

@@ -75,7 +75,7 @@ impl System {
         let topics = self.topics(Instant::now(), &traffic, process);
         inspector.order_all(move |worker, now| {
             for (topic, value) in &topics {
-                worker.publish_system(now, topic, value.as_bytes());
+                worker.operate(now).publish_system(topic, value.as_bytes());
             }
         });
         Ok(())

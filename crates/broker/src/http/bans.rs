@@ -126,7 +126,7 @@ fn answer(published: Option<Published>, entry: BanEntry) -> Response {
 
 impl Inspector {
     async fn bans(&self) -> Result<Vec<Ban>, Response> {
-        self.order_hub(|hub, now| hub.bans(now))
+        self.order_hub(|hub, now| hub.view().bans(now))
             .await
             .map_err(silent)
     }
@@ -142,7 +142,7 @@ impl Inspector {
             return Err(failure(StatusCode::INSUFFICIENT_STORAGE, &words));
         }
         let entry = BanEntry::from(ban.clone());
-        let done = self.publish(move |worker, now, number| worker.ban(now, number, &ban));
+        let done = self.publish(move |worker, now, number| worker.operate(now).ban(number, &ban));
         Ok(answer(done.await, entry))
     }
 
@@ -154,7 +154,8 @@ impl Inspector {
             failure(StatusCode::NOT_FOUND, &words)
         })?;
         let subject = subject.clone();
-        let done = self.publish(move |worker, now, number| worker.unban(now, number, &subject));
+        let done =
+            self.publish(move |worker, now, number| worker.operate(now).unban(number, &subject));
         Ok(answer(done.await, BanEntry::from(ban)))
     }
 }

@@ -136,7 +136,7 @@ async fn clients(
         // One more shows whether there is another page.
         limit: limit + 1,
     };
-    let found = inspector.ask_all(move |worker, now| worker.clients(now, &query));
+    let found = inspector.ask_all(move |worker, now| worker.operate(now).clients(&query));
     let found = found.await.map_err(silent)?.concat().into_iter();
     let mut clients: Vec<_> = found.map(|it| inspector.client(it)).collect();
     let (pages, mut unanswered) = if is_single {
@@ -205,7 +205,7 @@ async fn subscribers(
         after: filter.after,
         limit: limit + 1,
     };
-    let found = inspector.ask_all(move |worker, _| worker.subscribers(&query));
+    let found = inspector.ask_all(move |worker, _| worker.view().subscribers(&query));
     let found = found.await.map_err(silent)?.concat().into_iter();
     let own = &inspector.own;
     let mut all: Vec<_> = found

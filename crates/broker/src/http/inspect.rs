@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use thicket_bridge::Monitor;
 use thicket_node::{
-    Hub, Now, PlacementError, PlacementReport, PlacementRequest, Published, RedirectionReport,
-    SessionScope, Worker,
+    Hub, HubView, Now, PlacementError, PlacementReport, PlacementRequest, Published,
+    RedirectionReport, SessionScope, Worker, WorkerView,
 };
 use tokio::sync::oneshot;
 
@@ -147,7 +147,7 @@ impl Inspector {
     }
 
     pub(crate) async fn membership(&self) -> Result<MembershipEntry, Silence> {
-        self.of_hub(Hub::membership).await.map(Into::into)
+        self.of_hub(|hub| hub.membership()).await.map(Into::into)
     }
 
     /// Places a client: where its sessions should be.
@@ -155,13 +155,13 @@ impl Inspector {
         &self,
         request: PlacementRequest,
     ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
-        self.order_placement(move |hub, now, number| hub.place(now, number, request))
+        self.order_placement(move |hub, now, number| hub.operate(now).place(number, request))
             .await
     }
 
     /// Where a client is placed, by the name of its session.
     pub(super) async fn placement(&self, name: String) -> Result<Option<PlacementReport>, Silence> {
-        self.order_hub(move |hub, now| hub.placement(now, &name))
+        self.order_hub(move |hub, now| hub.view().placement(now, &name))
             .await
     }
 
@@ -170,7 +170,7 @@ impl Inspector {
         &self,
         client_id: String,
     ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
-        self.order_placement(move |hub, now, number| hub.unplace(now, number, client_id))
+        self.order_placement(move |hub, now, number| hub.operate(now).unplace(number, client_id))
             .await
     }
 
@@ -225,7 +225,7 @@ impl Inspector {
     /// Sorted by client identifier.
     pub(crate) async fn sessions(&self) -> Result<Vec<SessionEntry>, Silence> {
         let mut all: Vec<_> = self
-            .of_workers(Worker::sessions)
+            .of_workers(|worker| worker.sessions())
             .await?
             .into_iter()
             .flatten()
@@ -238,7 +238,7 @@ impl Inspector {
     /// Sorted by client identifier and filter.
     pub(crate) async fn subscriptions(&self) -> Result<Vec<SubscriptionEntry>, Silence> {
         let mut all: Vec<_> = self
-            .of_workers(Worker::subscriptions)
+            .of_workers(|worker| worker.subscriptions())
             .await?
             .into_iter()
             .flatten()
@@ -249,8 +249,8 @@ impl Inspector {
     }
 
     pub(crate) async fn traffic(&self) -> Result<TrafficEntry, Silence> {
-        let hub = self.of_hub(Hub::traffic).await?;
-        let workers = self.of_workers(Worker::traffic).await?;
+        let hub = self.of_hub(|hub| hub.traffic()).await?;
+        let workers = self.of_workers(|worker| worker.traffic()).await?;
         let workers = workers.into_iter().map(TrafficCounts::from).collect();
         Ok(TrafficEntry::new(hub.into(), workers))
     }
@@ -272,7 +272,7 @@ impl Inspector {
         &self,
         client_id: String,
     ) -> Result<ClientExplanationEntry, Silence> {
-        let explained = self.order_hub(move |hub, now| hub.explain_client(now, &client_id));
+        let explained = self.order_hub(move |hub, now| hub.view().explain_client(now, &client_id));
         explained.await.map(ClientExplanationEntry::from)
     }
 
@@ -283,13 +283,13 @@ impl Inspector {
     }
 
     pub(crate) async fn redirections(&self) -> Result<RedirectionReport, Silence> {
-        self.of_hub(Hub::redirections).await
+        self.of_hub(|hub| hub.redirections()).await
     }
 
     /// The messages that the node carried, without counters that are expensive to collect.
     pub(crate) async fn carried(&self) -> Result<TrafficCounts, Silence> {
-        let hub = self.of_hub(Hub::traffic).await?;
-        let workers = self.of_workers(Worker::carried).await?;
+        let hub = self.of_hub(|hub| hub.traffic()).await?;
+        let workers = self.of_workers(|worker| worker.carried()).await?;
         let workers = workers.into_iter().map(TrafficCounts::from).collect();
         Ok(TrafficEntry::new(hub.into(), workers).total)
     }
@@ -369,7 +369,7 @@ impl Inspector {
 
     pub(super) async fn of_hub<T: Send + 'static>(
         &self,
-        ask: impl Fn(&Hub) -> T + Send + 'static,
+        ask: impl Fn(HubView<'_>) -> T + Send + 'static,
     ) -> Result<T, Silence> {
         let answer = self.post(0, move |_, hub| hub.map(ask)).await;
         answer.flatten().ok_or(Silence { thread: 0 })
@@ -378,7 +378,7 @@ impl Inspector {
     /// Sends the query to all workers before waiting for the first.
     async fn of_workers<T: Send + 'static>(
         &self,
-        ask: impl Fn(&Worker) -> T + Copy + Send + 'static,
+        ask: impl Fn(WorkerView<'_>) -> T + Copy + Send + 'static,
     ) -> Result<Vec<T>, Silence> {
         let asked: Vec<_> = (0..self.boxes.len())
             .map(|thread| self.post(thread, move |worker, _| ask(worker)))
@@ -393,10 +393,10 @@ impl Inspector {
     fn post<T, F>(&self, thread: usize, ask: F) -> impl Future<Output = Option<T>> + use<T, F>
     where
         T: Send + 'static,
-        F: FnOnce(&Worker, Option<&Hub>) -> T + Send + 'static,
+        F: FnOnce(WorkerView<'_>, Option<HubView<'_>>) -> T + Send + 'static,
     {
         let (sender, answer) = oneshot::channel();
-        let question = Box::new(move |worker: &Worker, hub: Option<&Hub>| {
+        let question = Box::new(move |worker: WorkerView<'_>, hub: Option<HubView<'_>>| {
             // Fails only if the request was cancelled.
             let _ = sender.send(ask(worker, hub));
         });

@@ -286,7 +286,7 @@ impl Inspector {
         let mut messages = Vec::new();
         loop {
             let looked = self.order_hub(move |hub, now| {
-                let (page, has_more) = hub.browse_retained(now, &mut cursor, STEP);
+                let (page, has_more) = hub.view().browse_retained(now, &mut cursor, STEP);
                 (page, has_more, cursor)
             });
             let (page, has_more, place) = looked.await.map_err(silent)?;
@@ -332,7 +332,9 @@ impl Inspector {
         let refused = |error: LineError| bad_value(Some(error.field), &error.to_string());
         let parts = Parts::of(body).map_err(refused)?;
         let done = self.publish(move |worker, now, number| {
-            worker.publish_unowned(now, number, &parts.publish());
+            worker
+                .operate(now)
+                .publish_unowned(number, &parts.publish());
         });
         let published = done.await;
         if let Some(answer) = not_published(published) {

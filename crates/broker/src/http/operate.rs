@@ -28,7 +28,7 @@ impl Inspector {
     /// Ends a trace whose lines are no longer fetched.
     pub(crate) fn end_abandoned_trace(&self, now: Instant) {
         if self.traced.end_if_abandoned(now) {
-            self.order_all(|worker, _| worker.stop_trace());
+            self.order_all(|worker, now| worker.operate(now).stop_trace());
         }
     }
 }
@@ -175,7 +175,7 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
     };
     let whose = entry.clone();
     let kicked = inspector.ask_all(move |worker, now| {
-        let kick = |id: &String| worker.kick(now, id, whose.whose());
+        let kick = |id: &String| worker.operate(now).kick(id, whose.whose());
         ids.iter().map(kick).collect::<Vec<_>>()
     });
     match kicked.await {
@@ -224,7 +224,7 @@ pub(super) async fn end_session(
 /// name like `C~2` is not included.
 async fn client_ids(inspector: &Inspector, client_id: &str) -> Result<Vec<String>, Silence> {
     let asked = client_id.to_owned();
-    let further = inspector.order_hub(move |hub, now| hub.further_sessions(now, &asked));
+    let further = inspector.order_hub(move |hub, now| hub.view().further_sessions(now, &asked));
     let mut ids = further.await?;
     ids.insert(0, client_id.to_owned());
     Ok(ids)
@@ -235,7 +235,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
     let ids = ids.map_err(silent)?;
     let whose = entry.clone();
     let ended = inspector.ask_all(move |worker, now| {
-        let end = |id: &String| worker.end_sessions(now, id, whose.whose());
+        let end = |id: &String| worker.operate(now).end_sessions(id, whose.whose());
         ids.iter().map(end).collect::<Vec<_>>()
     });
     let ended = ended.await.map_err(silent)?.concat();
@@ -256,8 +256,11 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 async fn drain(State(inspector): State<Inspector>) -> Response {
     // First, so that receivers see it before clients are refused.
     inspector.hooks.note_draining();
-    inspector.tell_hub(|hub, now| hub.drain(now));
-    match inspector.ask_all(|worker, now| worker.drain(now)).await {
+    inspector.tell_hub(|hub, now| hub.operate(now).drain());
+    match inspector
+        .ask_all(|worker, now| worker.operate(now).drain())
+        .await
+    {
         Ok(left) => Json(DrainEntry {
             connections: left.iter().map(|left| left.connections).sum(),
             sessions: left.iter().map(|left| left.sessions).sum(),
@@ -273,8 +276,8 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
 #[utoipa::path(delete, path = "/v1/drain", tag = "cluster", responses((status = 204, description = "It is done, or the node was not drained")))]
 async fn end_drain(State(inspector): State<Inspector>) -> Response {
     inspector.hooks.note_drain_ended();
-    inspector.tell_hub(|hub, now| hub.end_drain(now));
-    inspector.order_all(|worker, _| worker.end_drain());
+    inspector.tell_hub(|hub, now| hub.operate(now).end_drain());
+    inspector.order_all(|worker, now| worker.operate(now).end_drain());
     StatusCode::NO_CONTENT.into_response()
 }
 
@@ -299,7 +302,7 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
         Err(rejection) => return bad_body(&rejection),
     };
     let subject = node.clone();
-    let forgotten = inspector.order_hub(move |hub, now| hub.forget(now, &node));
+    let forgotten = inspector.order_hub(move |hub, now| hub.operate(now).forget(&node));
     let answer = match forgotten.await {
         Ok(Ok((id, name))) => Json(ForgottenEntry { id, name }).into_response(),
         Ok(Err(error)) => {
@@ -338,7 +341,7 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
     };
     inspector.traced.set(Some(Instant::now()));
     match inspector
-        .ask_all(move |worker, _| worker.start_trace(subject.clone()))
+        .ask_all(move |worker, now| worker.operate(now).start_trace(subject.clone()))
         .await
     {
         Ok(_) => audit::about(&named, Json(TraceLines::default()).into_response()),
@@ -350,7 +353,7 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
 #[utoipa::path(delete, path = "/v1/trace", tag = "monitoring", responses((status = 200, description = "Nothing is watched any more", body = TraceLines)))]
 async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
     inspector.traced.set(None);
-    inspector.order_all(|worker, _| worker.stop_trace());
+    inspector.order_all(|worker, now| worker.operate(now).stop_trace());
     Json(TraceLines::default())
 }
 
@@ -367,7 +370,10 @@ async fn trace_lines(State(inspector): State<Inspector>) -> Response {
         return failure(StatusCode::NOT_FOUND, "nothing is traced");
     }
     inspector.traced.set(Some(Instant::now()));
-    let taken = match inspector.ask_all(|worker, _| worker.take_trace()).await {
+    let taken = match inspector
+        .ask_all(|worker, now| worker.operate(now).take_trace())
+        .await
+    {
         Ok(taken) => taken,
         Err(silence) => return silent(silence),
     };

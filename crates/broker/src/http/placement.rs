@@ -161,7 +161,8 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
         Ok(values) => values,
         Err(refusal) => return problem(refusal),
     };
-    let asked = inspector.order_hub(move |hub, now| hub.placements(now, after.as_deref(), PAGE));
+    let asked =
+        inspector.order_hub(move |hub, now| hub.view().placements(now, after.as_deref(), PAGE));
     match asked.await {
         Ok(reports) => {
             let last = reports.last().filter(|_| reports.len() == PAGE);
@@ -240,7 +241,10 @@ async fn name_of(
     let Path(client_id) = client_id.map_err(|rejection| bad_path(&rejection))?;
     let [user_name] = values(query.as_deref(), ["user_name"]).map_err(problem)?;
     let found = inspector
-        .order_hub(move |hub, now| hub.placed_names(now, &client_id, user_name.as_deref()))
+        .order_hub(move |hub, now| {
+            hub.view()
+                .placed_names(now, &client_id, user_name.as_deref())
+        })
         .await;
     let mut names = found.map_err(silent)?;
     match (names.pop(), names.is_empty()) {

@@ -59,10 +59,10 @@ async fn plan(
 }
 
 async fn ask(inspector: &Inspector, wish: RebalanceWish) -> Answer<RebalanceReport> {
-    let asked = inspector.order_hub(move |hub, now| hub.ask_rebalance(now, wish));
+    let asked = inspector.order_hub(move |hub, now| hub.operate(now).ask_rebalance(wish));
     let number = asked.await.map_err(silent)?;
     for _ in 0..LOOKS {
-        let looked = inspector.order_hub(move |hub, _| hub.rebalance_answer(number));
+        let looked = inspector.order_hub(move |hub, now| hub.operate(now).rebalance_answer(number));
         match looked.await.map_err(silent)? {
             Some(Ok(report)) => return Ok(Json(report)),
             Some(Err(error)) => return Err(refused(&error)),

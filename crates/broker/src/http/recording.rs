@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use thicket_node::{Hub, Now, SessionRecord, Worker};
+use thicket_node::{HubView, Now, SessionRecord, Worker};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -41,7 +41,7 @@ async fn page(
     let after = text_of_query(&query, "after");
     let records = inspector.session_records(after, limit + 1).await;
     let (records, next) = cut(records.map_err(silent)?, limit);
-    let asked = inspector.order_hub(move |hub, now| entries(hub, now, records));
+    let asked = inspector.order_hub(move |hub, now| entries(hub.view(), now, records));
     let mut page = asked.await.map_err(silent)?;
     page.next = next;
     Ok(Json(page))
@@ -72,7 +72,7 @@ fn cut(mut records: Vec<SessionRecord>, limit: usize) -> (Vec<SessionRecord>, Op
     (records, next.filter(|_| !is_last))
 }
 
-fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
+fn entries(hub: HubView<'_>, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
     let entry = |record: SessionRecord| {
         let placed = hub.placed_name(now, &record.name);
         let is_placed = placed.is_some();
@@ -108,8 +108,9 @@ impl Inspector {
         after: Option<String>,
         limit: usize,
     ) -> Result<Vec<SessionRecord>, Silence> {
-        let of_worker =
-            move |worker: &mut Worker, _: Now| worker.session_records(after.as_deref(), limit);
+        let of_worker = move |worker: &mut Worker, _: Now| {
+            worker.view().session_records(after.as_deref(), limit)
+        };
         let mut all = self.ask_all(of_worker).await?.concat();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.truncate(limit);

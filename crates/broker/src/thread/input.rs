@@ -140,7 +140,7 @@ impl Thread {
         // Without a place the socket is dropped, which closes it.
         let (worker, for_links) = (&mut self.worker, &self.expected_links);
         let seat = entrance.gate.admit(entrance.takes_links(), |full| {
-            worker.make_way(now, |id, at| {
+            worker.operate(now).make_way(|id, at| {
                 let is_for_link = for_links.iter().any(|(link, _)| *link == id);
                 !is_for_link && (full == Full::Node || at == listener)
             })
@@ -397,8 +397,10 @@ impl Thread {
                 }
             }
             Letter::LinksChanged => self.end_outdated_links(),
-            Letter::Summary { from, summary } => self.note_summary(from, summary),
-            Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
+            Letter::Summary { from, summary } => self.note_summary(now, from, summary),
+            Letter::Ask(question) => {
+                question(self.worker.view(), self.hub.as_ref().map(|hub| hub.view()));
+            }
             Letter::Order(order) => order(&mut self.worker, now),
             Letter::OrderHub(order) => {
                 if let Some(hub) = &mut self.hub {

@@ -187,7 +187,9 @@ impl Thread {
         let observed = parts.hooks.observed();
         if observed.is_some() || traces.is_some() {
             let observed = observed.unwrap_or_default();
-            machine.observe(Observed { traces, ..observed });
+            machine
+                .operate(now)
+                .observe(Observed { traces, ..observed });
         }
         Ok(Self {
             id: parts.id,
@@ -259,10 +261,10 @@ impl Thread {
             now = self.clock.now_after(now);
             let began = std::time::Instant::now();
             self.round_began = began;
-            let delivered = self.worker.delivered();
+            let delivered = self.worker.view().delivered();
             self.tick_storage(now).map_err(io::Error::other)?;
-            self.publishers.allow(&mut self.worker, now.instant);
-            self.tenants.limit(&mut self.worker);
+            self.publishers.allow(&mut self.worker, now);
+            self.tenants.limit(&mut self.worker, now);
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
             self.publishers.count(&self.worker, now.instant);
@@ -283,7 +285,7 @@ impl Thread {
     /// What arrives in a round leaves at its end: so its length is the time that each of its messages took here.
     fn note_round(&self, took: Duration, delivered: u64) {
         self.counters.rounds.add(took, 1);
-        let delivered = self.worker.delivered() - delivered;
+        let delivered = self.worker.view().delivered() - delivered;
         if delivered > 0 {
             self.counters.deliveries.add(took, delivered);
         }
@@ -291,7 +293,7 @@ impl Thread {
 
     /// Reports that this thread may serve: its data is recovered, and its interests are replicated to all threads.
     fn report_ready(&mut self) {
-        if self.worker.is_settled()
+        if self.worker.view().is_settled()
             && let Some(recovered) = self.recovered.take()
         {
             // Fails if another thread could not recover: then the receiver is gone.

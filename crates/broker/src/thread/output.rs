@@ -95,7 +95,7 @@ impl Thread {
     fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
         self.worker.end_round(now);
         self.store_worker(now)?;
-        self.report_summary();
+        self.report_summary(now);
         while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
             self.perform_worker(now, output);
         }
@@ -110,10 +110,10 @@ impl Thread {
     }
 
     /// Reports the number of clients to the hub, if that has changed.
-    fn report_summary(&mut self) {
+    fn report_summary(&mut self, now: Now) {
         let summary = Summary {
-            clients: self.worker.client_count(),
-            subscriptions: self.worker.subscription_count(),
+            clients: self.worker.view().client_count(),
+            subscriptions: self.worker.view().subscription_count(),
         };
         if summary == self.summary {
             return;
@@ -121,7 +121,7 @@ impl Thread {
         self.summary = summary;
         let from = self.id;
         if self.hub.is_some() {
-            self.note_summary(from, summary);
+            self.note_summary(now, from, summary);
         } else {
             self.outgoing
                 .add(Peer::Hub, Letter::Summary { from, summary });
@@ -129,12 +129,12 @@ impl Thread {
     }
 
     /// On thread 0: the hub reports the sum to the other nodes.
-    pub(super) fn note_summary(&mut self, from: WorkerId, summary: Summary) {
+    pub(super) fn note_summary(&mut self, now: Now, from: WorkerId, summary: Summary) {
         self.summaries[usize::from(from.0)] = summary;
         let sum = |part: fn(&Summary) -> u64| self.summaries.iter().map(part).sum();
         let (clients, subscriptions) = (sum(|it| it.clients), sum(|it| it.subscriptions));
         if let Some(hub) = &mut self.hub {
-            hub.set_summary(clients, subscriptions);
+            hub.operate(now).set_summary(clients, subscriptions);
         }
     }
 
@@ -270,7 +270,9 @@ impl Thread {
         let certificate_name = socket.transport.certificate_name();
         let name = is_further(&client_id).then(|| {
             let user = user_name.as_deref().or(certificate_name.as_deref());
-            self.worker.name_of_session(connection, user, &client_id)
+            self.worker
+                .view()
+                .name_of_session(connection, user, &client_id)
         });
         let request = Request {
             asker: Asker::Connection {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thicket_node::{Allowance, ListenerId, ListenerTraffic, Worker};
+use thicket_node::{Allowance, ListenerId, ListenerTraffic, Now, Worker};
 use thicket_session::time::Instant;
 
 use crate::gate::Gate;
@@ -32,11 +32,11 @@ impl Publishers {
     }
 
     /// Before the inputs of a round: what all threads together have left.
-    pub(super) fn allow(&mut self, worker: &mut Worker, now: Instant) {
+    pub(super) fn allow(&mut self, worker: &mut Worker, now: Now) {
         for at in &mut self.0 {
             if let Some(publishing) = &at.gate.publishing {
-                at.allowed = publishing.left(now);
-                worker.allow(at.listener, at.allowed);
+                at.allowed = publishing.left(now.instant);
+                worker.operate(now).allow(at.listener, at.allowed);
             }
         }
     }
@@ -44,7 +44,7 @@ impl Publishers {
     /// After the outputs of a round: what was used of it, and all messages.
     pub(super) fn count(&mut self, worker: &Worker, now: Instant) {
         for at in &mut self.0 {
-            let traffic = worker.listener_traffic(at.listener);
+            let traffic = worker.view().listener_traffic(at.listener);
             let before = std::mem::replace(&mut at.counted, traffic);
             if traffic == before {
                 continue;
@@ -66,7 +66,7 @@ impl Publishers {
                 counter.add(usize::try_from(now - before).unwrap_or(usize::MAX));
             }
             if let Some(publishing) = &gate.publishing {
-                let left = worker.allowance(at.listener);
+                let left = worker.view().allowance(at.listener);
                 let used = |before: i64, left: i64| u64::try_from(before - left).unwrap_or(0);
                 publishing.spend(
                     now,

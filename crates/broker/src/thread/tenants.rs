@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use thicket_node::{TenantId, TenantLimits, TenantUsage, Worker};
+use thicket_node::{Now, TenantId, TenantLimits, TenantUsage, Worker};
 
 /// What a tenant uses at all threads of the node.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Tenants {
     }
 
     /// Before the inputs of a round: what the other threads use.
-    pub(super) fn limit(&self, worker: &mut Worker) {
+    pub(super) fn limit(&self, worker: &mut Worker, now: Now) {
         for (tenant, (count, own)) in (0..).map(TenantId).zip(self.counts.iter().zip(&self.own)) {
             let all = count.usage();
             // Others may be counting at this moment.
@@ -65,7 +65,7 @@ impl Tenants {
                 sessions: all.sessions.saturating_sub(own.sessions),
                 queue_bytes: all.queue_bytes.saturating_sub(own.queue_bytes),
             };
-            worker.set_tenant_elsewhere(tenant, elsewhere);
+            worker.operate(now).set_tenant_elsewhere(tenant, elsewhere);
         }
     }
 
@@ -73,7 +73,7 @@ impl Tenants {
     pub(super) fn count(&mut self, worker: &Worker) {
         let all = self.counts.iter().zip(&mut self.own);
         for (tenant, (count, own)) in (0..).map(TenantId).zip(all) {
-            let usage = worker.tenant_usage(tenant);
+            let usage = worker.view().tenant_usage(tenant);
             if usage != *own {
                 count.replace(*own, usage);
                 *own = usage;

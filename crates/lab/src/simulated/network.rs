@@ -223,7 +223,7 @@ impl SimulatedLab {
     pub fn converged_max_s(&self) -> Option<f64> {
         let running = self.world.nodes.iter();
         let running = running.filter_map(|node| node.machines.as_ref());
-        let all = running.map(|machines| machines.hub.overview().1.convergence_ms);
+        let all = running.map(|machines| machines.hub.view().overview().1.convergence_ms);
         let all: Option<Vec<u64>> = all
             .map(|took_ms| (took_ms > 0).then_some(took_ms))
             .collect();
@@ -234,7 +234,7 @@ impl SimulatedLab {
     pub fn repairs(&self) -> Vec<Option<Repair>> {
         let all = self.world.nodes.iter();
         all.map(|node| {
-            let counters = node.machines.as_ref()?.hub.overview().1;
+            let counters = node.machines.as_ref()?.hub.view().overview().1;
             Some(Repair {
                 count: counters.repairs,
                 last_s: counters.last_repair_ms as f64 / 1e3,

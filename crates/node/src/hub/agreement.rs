@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use thicket_overlay::{NodeId, NodeSlot};
 
-use super::{Hub, Message};
+use super::{Hub, HubOperator, Message};
 use crate::{Disagreement, EventLevel, SharedSetting};
 
 /// Limits for the settings of a node, and for the bytes of one: a node that lies must not fill the others up.
@@ -62,17 +62,6 @@ impl Agreement {
 }
 
 impl Hub {
-    /// What must be the same on all nodes, as it is set here. Others may have sent theirs before.
-    pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
-        self.at_rest = None;
-        self.agreement.own = settings;
-        for (slot, node) in self.cx.up.clone() {
-            self.send_settings(slot, node);
-            let found = self.agreement.with(node);
-            self.warn_of(node, found);
-        }
-    }
-
     /// Sends one node what is set here.
     pub(super) fn send_settings(&mut self, slot: NodeSlot, node: NodeId) {
         let own = self.agreement.own.iter();
@@ -119,6 +108,19 @@ impl Hub {
         let mut members = self.cx.members.iter();
         let member = members.find(|(id, _)| *id == node);
         member.map_or_else(|| node.to_string(), |(_, member)| member.name.clone())
+    }
+}
+
+impl HubOperator<'_> {
+    /// What must be the same on all nodes, as it is set here. Others may have sent theirs before.
+    pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
+        self.hub.at_rest = None;
+        self.hub.agreement.own = settings;
+        for (slot, node) in self.hub.cx.up.clone() {
+            self.hub.send_settings(slot, node);
+            let found = self.hub.agreement.with(node);
+            self.hub.warn_of(node, found);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use thicket_overlay::{NodeId, NodeSlot, NodeStatus};
 use thicket_placement::SitePrices;
 use thicket_session::time::WallClock;
 
-use super::{Hub, members::Member};
+use super::{Hub, HubOperator, HubView, members::Member};
 use crate::{
     ClientExplanation, HubMemoryReport, NodeLoad, NodeReport, Now, PlacedName, PlacementReport,
     PlacementRequest, RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish,
@@ -14,25 +14,6 @@ use crate::{
 };
 
 impl Hub {
-    /// The nodes of the cluster, this one first: those that are linked, and members that are down.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeReport> {
-        let mut linked: BTreeMap<NodeId, _> = self
-            .cx
-            .overlay
-            .nodes()
-            .into_iter()
-            .map(|status| (status.node, status))
-            .collect();
-        let members = self.cx.members.iter().map(|(node, member)| {
-            let status = linked.remove(&node);
-            self.node_report(node, member, status)
-        });
-        let mut nodes: Vec<NodeReport> = members.collect();
-        nodes.sort_by_key(|node| !node.is_self);
-        nodes
-    }
-
     fn node_report(&self, node: NodeId, member: &Member, status: Option<NodeStatus>) -> NodeReport {
         let is_up = status.as_ref().is_some_and(|status| status.is_up);
         let wire = status.as_ref().filter(|status| status.is_up);
@@ -67,17 +48,39 @@ impl Hub {
         }
         report
     }
+}
+
+impl<'a> HubView<'a> {
+    /// The nodes of the cluster, this one first: those that are linked, and members that are down.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        let mut linked: BTreeMap<NodeId, _> = self
+            .hub
+            .cx
+            .overlay
+            .nodes()
+            .into_iter()
+            .map(|status| (status.node, status))
+            .collect();
+        let members = self.hub.cx.members.iter().map(|(node, member)| {
+            let status = linked.remove(&node);
+            self.hub.node_report(node, member, status)
+        });
+        let mut nodes: Vec<NodeReport> = members.collect();
+        nodes.sort_by_key(|node| !node.is_self);
+        nodes
+    }
 
     /// What the links carried, and what is retained.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic {
-            retained_messages: self.retained.len() as u64,
-            retained_bytes: self.retained.bytes() as u64,
+            retained_messages: self.hub.retained.len() as u64,
+            retained_bytes: self.hub.retained.bytes() as u64,
             hinted_dropped_messages: self.hints().dropped_messages,
             ..Traffic::default()
         };
-        for status in self.cx.overlay.nodes() {
+        for status in self.hub.cx.overlay.nodes() {
             traffic.internal_in_messages += status.counters.data_in_messages;
             traffic.internal_in_bytes += status.counters.data_in_bytes;
             traffic.internal_out_messages += status.counters.data_out_messages;
@@ -90,19 +93,22 @@ impl Hub {
     /// The view, the trees, and what the links carried, for display.
     #[must_use]
     pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
-        (self.cx.overlay.overview(), self.cx.overlay.counters())
+        (
+            self.hub.cx.overlay.overview(),
+            self.hub.cx.overlay.counters(),
+        )
     }
 
     /// Where a publication on `topic` goes from each node, and why.
     #[must_use]
     pub fn explain(&self, topic: &str) -> thicket_overlay::Explanation {
-        self.cx.overlay.explain(topic)
+        self.hub.cx.overlay.explain(topic)
     }
 
     /// What each link carried, by node.
     #[must_use]
     pub fn link_counters(&self) -> Vec<(String, thicket_overlay::LinkCounters)> {
-        let nodes = self.cx.overlay.nodes().into_iter();
+        let nodes = self.hub.cx.overlay.nodes().into_iter();
         let others = nodes.filter(|status| status.slot != NodeSlot::LOCAL);
         others
             .map(|status| (status.name, status.counters))
@@ -114,10 +120,10 @@ impl Hub {
     pub fn memory(&self) -> HubMemoryReport {
         let hints = self.hints();
         HubMemoryReport {
-            retained_messages: self.retained.len() as u64,
-            retained_bytes: self.retained.bytes() as u64,
-            link_bytes: self.cx.overlay.counters().unacknowledged_bytes,
-            handed_bytes: self.cx.outgoing.flow_control.bytes(),
+            retained_messages: self.hub.retained.len() as u64,
+            retained_bytes: self.hub.retained.bytes() as u64,
+            link_bytes: self.hub.cx.overlay.counters().unacknowledged_bytes,
+            handed_bytes: self.hub.cx.outgoing.flow_control.bytes(),
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
             hinted_dropped_messages: hints.dropped_messages,
@@ -127,108 +133,140 @@ impl Hub {
     /// What is retained in the topics of a tenant.
     #[must_use]
     pub fn tenant_retained(&self, tenant: TenantId) -> TenantRetained {
-        self.retained.of_tenant(tenant)
+        self.hub.retained.of_tenant(tenant)
     }
 
     /// The caches of the hub.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
         let mut all = vec![
-            self.interests.cached(),
-            self.retained.removed_topics(),
-            self.ownership.ended(),
-            self.hints.arrivals.remembered(),
+            self.hub.interests.cached(),
+            self.hub.retained.removed_topics(),
+            self.hub.ownership.ended(),
+            self.hub.hints.arrivals.remembered(),
         ];
-        all.extend(self.placing.remembered());
+        all.extend(self.hub.placing.remembered());
         all
-    }
-
-    /// The load of this node, as the shell measured it; once a second or so. The other nodes are sent it if it has changed enough.
-    pub fn set_load(&mut self, now: Now, load: NodeLoad) {
-        self.at_rest = None;
-        self.placing.set_load(&mut self.cx, now, load);
-        self.serve_placed(now);
-    }
-
-    /// This node is about to leave: no client is sent here any more, and clients that connect are sent elsewhere.
-    pub fn drain(&mut self, now: Now) {
-        self.at_rest = None;
-        self.placing.drain(&mut self.cx, now);
-    }
-
-    /// This node stays.
-    pub fn end_drain(&mut self, now: Now) {
-        self.at_rest = None;
-        self.placing.end_drain(&mut self.cx, now);
     }
 
     /// Whether this node is about to leave.
     #[must_use]
-    pub const fn is_draining(&self) -> bool {
-        self.placing.is_draining()
+    pub fn is_draining(&self) -> bool {
+        self.hub.placing.is_draining()
     }
 
     /// Prices of traffic between sites, as this node is configured.
     #[must_use]
-    pub const fn site_prices(&self) -> &SitePrices {
-        self.placing.site_prices()
+    pub fn site_prices(&self) -> &'a SitePrices {
+        self.hub.placing.site_prices()
     }
 
     /// The topics that clients publish to, those with most messages first.
     #[must_use]
     pub fn topics(&self) -> Vec<TopicReport> {
-        self.placing.topics(&self.cx)
-    }
-
-    /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with the same number, which is the caller's.
-    pub fn place(&mut self, now: Now, number: u64, request: PlacementRequest) {
-        self.at_rest = None;
-        self.placing.place(&mut self.cx, now, number, request);
-        self.serve_placed(now);
-    }
-
-    /// Removes the placement of a client; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with what it had.
-    pub fn unplace(&mut self, now: Now, number: u64, client_id: String) {
-        self.at_rest = None;
-        self.placing.unplace(&mut self.cx, now, number, client_id);
-        self.serve_placed(now);
+        self.hub.placing.topics(&self.hub.cx)
     }
 
     /// Where a client's sessions should be, if it was placed, by the name of its session.
     #[must_use]
     pub fn placement(&self, now: Now, name: &str) -> Option<PlacementReport> {
-        self.placing.placement(&self.cx, now, name)
+        self.hub.placing.placement(&self.hub.cx, now, name)
     }
 
     /// The names of the sessions of placed clients with this identifier, each of another user, or of the one with this name; `user_name`: only of
     /// that user.
     #[must_use]
     pub fn placed_names(&self, now: Now, client_id: &str, user_name: Option<&str>) -> Vec<String> {
-        self.placing.placed_names(now, client_id, user_name)
+        self.hub.placing.placed_names(now, client_id, user_name)
     }
 
     /// All placements after a session's name, by name, up to `limit`.
     #[must_use]
     pub fn placements(&self, now: Now, after: Option<&str>, limit: usize) -> Vec<PlacementReport> {
-        self.placing.placements(&self.cx, now, after, limit)
+        self.hub.placing.placements(&self.hub.cx, now, after, limit)
     }
 
     /// The client whose session has this name, and what it publishes there; `None`: no placement asked for it.
     #[must_use]
     pub fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
-        self.placing.placed_name(now, name)
+        self.hub.placing.placed_name(now, name)
     }
 
     /// The client identifiers of the sessions above the first that a client was placed with, whatever user it belongs to.
     #[must_use]
     pub fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
-        self.placing.further_sessions(now, client_id)
+        self.hub.placing.further_sessions(now, client_id)
+    }
+
+    /// Counts of the rebalancer since the start.
+    #[must_use]
+    pub fn rebalance_counts(&self) -> &'a RebalanceCounts {
+        self.hub.placing.rebalance_counts()
+    }
+
+    /// Counts of the decisions since the start.
+    #[must_use]
+    pub fn redirections(&self) -> RedirectionReport {
+        self.hub.placing.redirections()
+    }
+
+    /// What this node has about a client, and what it last decided about it.
+    #[must_use]
+    pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
+        self.hub
+            .placing
+            .explain_client(&self.hub.cx, now, client_id)
+    }
+}
+
+impl HubOperator<'_> {
+    /// The load of this node, as the shell measured it; once a second or so. The other nodes are sent it if it has changed enough.
+    pub fn set_load(&mut self, load: NodeLoad) {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub.placing.set_load(&mut self.hub.cx, now, load);
+        self.hub.serve_placed(now);
+    }
+
+    /// This node is about to leave: no client is sent here any more, and clients that connect are sent elsewhere.
+    pub fn drain(&mut self) {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub.placing.drain(&mut self.hub.cx, now);
+    }
+
+    /// This node stays.
+    pub fn end_drain(&mut self) {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub.placing.end_drain(&mut self.hub.cx, now);
+    }
+
+    /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with the same number, which is the caller's.
+    pub fn place(&mut self, number: u64, request: PlacementRequest) {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub
+            .placing
+            .place(&mut self.hub.cx, now, number, request);
+        self.hub.serve_placed(now);
+    }
+
+    /// Removes the placement of a client; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with what it had.
+    pub fn unplace(&mut self, number: u64, client_id: String) {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub
+            .placing
+            .unplace(&mut self.hub.cx, now, number, client_id);
+        self.hub.serve_placed(now);
     }
 
     /// Asks the rebalancer; the answer is fetched by the number, [`Hub::rebalance_answer`].
-    pub fn ask_rebalance(&mut self, now: Now, wish: RebalanceWish) -> u64 {
-        self.at_rest = None;
-        self.placing.ask_rebalance(&mut self.cx, now, wish)
+    pub fn ask_rebalance(&mut self, wish: RebalanceWish) -> u64 {
+        let now = self.now;
+        self.hub.at_rest = None;
+        self.hub.placing.ask_rebalance(&mut self.hub.cx, now, wish)
     }
 
     /// What the rebalancer answered, once; `None`: nothing yet.
@@ -236,24 +274,6 @@ impl Hub {
         &mut self,
         number: u64,
     ) -> Option<Result<RebalanceReport, RebalanceError>> {
-        self.placing.rebalance_answer(number)
-    }
-
-    /// Counts of the rebalancer since the start.
-    #[must_use]
-    pub const fn rebalance_counts(&self) -> &RebalanceCounts {
-        self.placing.rebalance_counts()
-    }
-
-    /// Counts of the decisions since the start.
-    #[must_use]
-    pub fn redirections(&self) -> RedirectionReport {
-        self.placing.redirections()
-    }
-
-    /// What this node has about a client, and what it last decided about it.
-    #[must_use]
-    pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
-        self.placing.explain_client(&self.cx, now, client_id)
+        self.hub.placing.rebalance_answer(number)
     }
 }

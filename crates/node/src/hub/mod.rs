@@ -135,7 +135,32 @@ struct Rest {
     deadline: Option<Instant>,
 }
 
+/// What is known of the cluster: for operators, metrics and the shell. Reading it changes nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct HubView<'a> {
+    hub: &'a Hub,
+}
+
+/// What operators order, and what the shell measures.
+#[derive(Debug)]
+pub struct HubOperator<'a> {
+    hub: &'a mut Hub,
+    now: Now,
+}
+
 impl Hub {
+    /// See [`HubView`].
+    #[must_use]
+    pub const fn view(&self) -> HubView<'_> {
+        HubView { hub: self }
+    }
+
+    /// See [`HubOperator`].
+    #[must_use]
+    pub const fn operate(&mut self, now: Now) -> HubOperator<'_> {
+        HubOperator { hub: self, now }
+    }
+
     /// A hub without other nodes yet. `seed` comes from the operating system.
     #[must_use]
     pub fn new(config: HubConfig, now: Now, seed: u64) -> Self {
@@ -390,27 +415,6 @@ impl Hub {
     #[must_use]
     pub const fn wants_round(&self) -> bool {
         self.at_rest.is_none()
-    }
-
-    /// Whether clients are served (rule 3 between nodes). Until then their CONNECTs wait.
-    #[must_use]
-    pub const fn is_ready(&self) -> bool {
-        self.cx.is_ready
-    }
-
-    /// CPU and memory of this node that are free, in percent. To be called now and then: the values of other nodes go to the workers with it.
-    pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
-        self.at_rest = None;
-        self.cx
-            .overlay
-            .set_resources(available_cpu, available_memory);
-        self.ownership.send_capabilities(&mut self.cx);
-    }
-
-    /// Sends the other nodes what they display about this one.
-    pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
-        self.at_rest = None;
-        self.cx.overlay.set_summary(clients, subscriptions);
     }
 
     /// Announces the shutdown to the other nodes.
@@ -713,5 +717,31 @@ impl Hub {
     fn view_changed(&mut self, now: Now) {
         self.joined_since = None;
         self.ownership.view_changed(&mut self.cx, now);
+    }
+}
+
+impl HubView<'_> {
+    /// Whether clients are served (rule 3 between nodes). Until then their CONNECTs wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.hub.cx.is_ready
+    }
+}
+
+impl HubOperator<'_> {
+    /// CPU and memory of this node that are free, in percent. To be called now and then: the values of other nodes go to the workers with it.
+    pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
+        self.hub.at_rest = None;
+        self.hub
+            .cx
+            .overlay
+            .set_resources(available_cpu, available_memory);
+        self.hub.ownership.send_capabilities(&mut self.hub.cx);
+    }
+
+    /// Sends the other nodes what they display about this one.
+    pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
+        self.hub.at_rest = None;
+        self.hub.cx.overlay.set_summary(clients, subscriptions);
     }
 }

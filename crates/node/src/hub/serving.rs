@@ -5,58 +5,13 @@ use std::collections::BTreeSet;
 use thicket_overlay::{NodeId, NodeSlot, NodeStatus, Output};
 use thicket_session::time::Instant;
 
-use super::{Hub, JOINING, Message, members::Membership, quorum::State};
+use super::{Hub, HubOperator, HubView, JOINING, Message, members::Membership, quorum::State};
 use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
     Partition, QUORUM, messages::ToWorker,
 };
 
 impl Hub {
-    /// The operator's report of all this.
-    #[must_use]
-    pub fn membership(&self) -> MembershipReport {
-        MembershipReport {
-            serves: !self.cx.quorum.is_minority(),
-            members: self.cx.members.len() as u64,
-            reachable: self.cx.overlay.reachable().len() as u64,
-        }
-    }
-
-    /// Removes a node that is down from the members, by its identity or its name. Returns both. It may join again.
-    ///
-    /// # Errors
-    /// [`ForgetError`]; nothing has changed.
-    pub fn forget(&mut self, now: Now, node: &str) -> Result<(String, String), ForgetError> {
-        let named = |(id, member): (NodeId, &super::members::Member)| {
-            let is_it = member.name == node || id.to_string() == node;
-            is_it.then(|| (id, member.name.clone()))
-        };
-        let mut found: Vec<_> = self.cx.members.iter().filter_map(named).collect();
-        let (id, name) = match (found.pop(), found.is_empty()) {
-            (None, _) => return Err(ForgetError::Unknown { node: node.into() }),
-            (Some(one), true) => one,
-            (Some(last), false) => {
-                let ids = found.iter().chain([&last]).map(|(id, _)| id.to_string());
-                return Err(ForgetError::Ambiguous {
-                    node: node.into(),
-                    ids: ids.collect(),
-                });
-            }
-        };
-        if self.cx.overlay.reachable().contains(&id) {
-            return Err(ForgetError::Up { node: node.into() });
-        }
-        self.cx.members.remove(id);
-        self.cx.event(
-            EventLevel::Info,
-            NODE_REMOVED,
-            vec![("node", id.to_string()), ("name", name.clone())],
-        );
-        self.note_members();
-        self.review_quorum(now);
-        Ok((id.to_string(), name))
-    }
-
     /// Another node sends its list of members.
     pub(super) fn handle_members(&mut self, announced: &[Membership<'_>]) {
         for member in announced {
@@ -338,5 +293,55 @@ impl Hub {
         } else {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }
+    }
+}
+
+impl HubView<'_> {
+    /// The operator's report of all this.
+    #[must_use]
+    pub fn membership(&self) -> MembershipReport {
+        MembershipReport {
+            serves: !self.hub.cx.quorum.is_minority(),
+            members: self.hub.cx.members.len() as u64,
+            reachable: self.hub.cx.overlay.reachable().len() as u64,
+        }
+    }
+}
+
+impl HubOperator<'_> {
+    /// Removes a node that is down from the members, by its identity or its name. Returns both. It may join again.
+    ///
+    /// # Errors
+    /// [`ForgetError`]; nothing has changed.
+    pub fn forget(&mut self, node: &str) -> Result<(String, String), ForgetError> {
+        let now = self.now;
+        let named = |(id, member): (NodeId, &super::members::Member)| {
+            let is_it = member.name == node || id.to_string() == node;
+            is_it.then(|| (id, member.name.clone()))
+        };
+        let mut found: Vec<_> = self.hub.cx.members.iter().filter_map(named).collect();
+        let (id, name) = match (found.pop(), found.is_empty()) {
+            (None, _) => return Err(ForgetError::Unknown { node: node.into() }),
+            (Some(one), true) => one,
+            (Some(last), false) => {
+                let ids = found.iter().chain([&last]).map(|(id, _)| id.to_string());
+                return Err(ForgetError::Ambiguous {
+                    node: node.into(),
+                    ids: ids.collect(),
+                });
+            }
+        };
+        if self.hub.cx.overlay.reachable().contains(&id) {
+            return Err(ForgetError::Up { node: node.into() });
+        }
+        self.hub.cx.members.remove(id);
+        self.hub.cx.event(
+            EventLevel::Info,
+            NODE_REMOVED,
+            vec![("node", id.to_string()), ("name", name.clone())],
+        );
+        self.hub.note_members();
+        self.hub.review_quorum(now);
+        Ok((id.to_string(), name))
     }
 }

@@ -15,7 +15,7 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{
-    Refusal, Worker,
+    Refusal, Worker, WorkerView,
     banned::refuses_banned,
     connect::{claim, note_refused, refuse_connect},
     context::Context,
@@ -33,18 +33,6 @@ use crate::{
 };
 
 impl Worker {
-    /// The name that the session of a client has if it is that of this user, at a connection that is there.
-    #[must_use]
-    pub fn name_of_session(
-        &self,
-        id: ConnectionId,
-        user_name: Option<&str>,
-        client_id: &str,
-    ) -> Option<String> {
-        let scope = self.cx.config.limits.session_scope;
-        session_name(scope, prefix(&self.cx, id), user_name, client_id)
-    }
-
     /// The users' answer.
     pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
         let Some(connection) = self.cx.connections.get_mut(id) else {
@@ -424,4 +412,18 @@ fn refusal_of(verdict: &Verdict) -> Refusal {
         }
     };
     Refusal::new(reason_code, reason)
+}
+
+impl WorkerView<'_> {
+    /// The name that the session of a client has if it is that of this user, at a connection that is there.
+    #[must_use]
+    pub fn name_of_session(
+        &self,
+        id: ConnectionId,
+        user_name: Option<&str>,
+        client_id: &str,
+    ) -> Option<String> {
+        let scope = self.worker.cx.config.limits.session_scope;
+        session_name(scope, prefix(&self.worker.cx, id), user_name, client_id)
+    }
 }

@@ -3,7 +3,7 @@
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
 use super::{
-    Refusal, Worker,
+    Refusal, Worker, WorkerOperator,
     context::Context,
     state::sessions::{Cause, SessionKey},
 };
@@ -13,27 +13,6 @@ use crate::{
 };
 
 impl Worker {
-    /// Bans a client at all nodes; `WorkerOutput::Published` reports the result under the same number.
-    pub fn ban(&mut self, now: Now, number: u64, ban: &Ban) {
-        let (topic, payload) = (ban.subject.topic(), ban.encode());
-        let left = ban.until.map(|until| {
-            let left_ms = until
-                .as_unix_millis()
-                .saturating_sub(now.wall.as_unix_millis());
-            u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX)
-        });
-        let publish = Publish {
-            message_expiry_interval: left,
-            ..record(&topic, &payload)
-        };
-        self.publish_as_node(now, number, &publish);
-    }
-
-    /// Lifts a ban at all nodes; `WorkerOutput::Published` reports the result under the same number.
-    pub fn unban(&mut self, now: Now, number: u64, subject: &BanSubject) {
-        self.publish_as_node(now, number, &record(&subject.topic(), &[]));
-    }
-
     /// The bans have changed: banned clients that are connected are disconnected.
     pub(super) fn disconnect_banned(&mut self, now: Now) {
         let banned = |(key, session): (SessionKey, &super::state::sessions::Session)| {
@@ -93,5 +72,31 @@ fn record<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
         qos: Qos::AtLeastOnce,
         retain: true,
         ..Publish::new(topic, payload)
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// Bans a client at all nodes; `WorkerOutput::Published` reports the result under the same number.
+    pub fn ban(&mut self, number: u64, ban: &Ban) {
+        let now = self.now;
+        let (topic, payload) = (ban.subject.topic(), ban.encode());
+        let left = ban.until.map(|until| {
+            let left_ms = until
+                .as_unix_millis()
+                .saturating_sub(now.wall.as_unix_millis());
+            u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX)
+        });
+        let publish = Publish {
+            message_expiry_interval: left,
+            ..record(&topic, &payload)
+        };
+        self.worker.publish_as_node(now, number, &publish);
+    }
+
+    /// Lifts a ban at all nodes; `WorkerOutput::Published` reports the result under the same number.
+    pub fn unban(&mut self, number: u64, subject: &BanSubject) {
+        let now = self.now;
+        self.worker
+            .publish_as_node(now, number, &record(&subject.topic(), &[]));
     }
 }

@@ -2,30 +2,8 @@
 
 use thicket_mqtt::{Publish, ReasonCode};
 
-use super::{Refusal, Worker, context::Context};
+use super::{Refusal, WorkerOperator, WorkerView, context::Context};
 use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, Now};
-
-impl Worker {
-    /// What the clients of a listener may publish from now on; unless this is called, as much as they want.
-    pub fn allow(&mut self, listener: ListenerId, allowance: Allowance) {
-        self.cx.has_rates = true;
-        self.cx.connections.at(listener).allowance = allowance;
-    }
-
-    /// What is left of it.
-    #[must_use]
-    pub fn allowance(&self, listener: ListenerId) -> Allowance {
-        let at = self.cx.connections.find_at(listener);
-        at.map_or_else(Allowance::default, |at| at.allowance)
-    }
-
-    /// Messages of the clients of a listener.
-    #[must_use]
-    pub fn listener_traffic(&self, listener: ListenerId) -> ListenerTraffic {
-        let at = self.cx.connections.find_at(listener);
-        at.map_or_else(ListenerTraffic::default, |at| at.traffic)
-    }
-}
 
 /// A client that publishes more than it may is disconnected. `Some`: the clients of its listener publish more than they may, and the message is refused.
 #[inline]
@@ -74,4 +52,28 @@ fn use_budget(
     let is_allowed = at.allowance.try_spend(len);
     at.traffic.refused_messages += u64::from(!is_allowed);
     Ok((!is_allowed).then_some(ReasonCode::QuotaExceeded))
+}
+
+impl WorkerView<'_> {
+    /// What is left of it.
+    #[must_use]
+    pub fn allowance(&self, listener: ListenerId) -> Allowance {
+        let at = self.worker.cx.connections.find_at(listener);
+        at.map_or_else(Allowance::default, |at| at.allowance)
+    }
+
+    /// Messages of the clients of a listener.
+    #[must_use]
+    pub fn listener_traffic(&self, listener: ListenerId) -> ListenerTraffic {
+        let at = self.worker.cx.connections.find_at(listener);
+        at.map_or_else(ListenerTraffic::default, |at| at.traffic)
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// What the clients of a listener may publish from now on; unless this is called, as much as they want.
+    pub fn allow(&mut self, listener: ListenerId, allowance: Allowance) {
+        self.worker.cx.has_rates = true;
+        self.worker.cx.connections.at(listener).allowance = allowance;
+    }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{
-    Worker,
+    WorkerOperator,
     context::Context,
     report::session_report,
     state::sessions::{Session, SessionKey},
@@ -12,35 +12,6 @@ use crate::{
     ClientOrder, ClientQuery, ClientReport, Now,
     scope::{client_id_of, user_name_of},
 };
-
-impl Worker {
-    /// Clients that the query matches, up to its limit, in its order.
-    pub fn clients(&mut self, now: Now, query: &ClientQuery) -> Vec<ClientReport> {
-        let cx = &mut self.cx;
-        let wanted = cx.sessions.iter();
-        let wanted = wanted.filter(|(_, session)| is_wanted(cx, session, query));
-        let mut keys: Vec<SessionKey> = wanted.map(|(key, _)| key).collect();
-        if query.order == ClientOrder::Name {
-            // Names are long, and most sessions of many are not on the page.
-            let name = |key: &SessionKey| cx.sessions.get(*key).map(|it| &it.client_id);
-            let by_name = |a: &SessionKey, b: &SessionKey| name(a).cmp(&name(b));
-            if query.limit < keys.len() {
-                keys.select_nth_unstable_by(query.limit, by_name);
-                keys.truncate(query.limit);
-            }
-            keys.sort_unstable_by(by_name);
-        } else {
-            let mut ranked: Vec<_> = keys.iter().map(|key| rank(cx, now, *key, query)).collect();
-            ranked.sort_unstable();
-            ranked.truncate(query.limit);
-            keys = ranked.into_iter().map(|(_, key)| key).collect();
-        }
-        let reports = keys.into_iter();
-        reports
-            .filter_map(|key| client_report(cx, now, key))
-            .collect()
-    }
-}
 
 fn is_wanted(cx: &Context, session: &Session, query: &ClientQuery) -> bool {
     let name = &*session.client_id;
@@ -114,4 +85,34 @@ fn client_rate(cx: &mut Context, now: Now, key: SessionKey) -> u64 {
     let id = cx.sessions.get(key).and_then(|it| it.connection);
     let attached = id.and_then(|id| cx.connections.attached_mut(id));
     attached.map_or(0, |attached| attached.rate(now.instant))
+}
+
+impl WorkerOperator<'_> {
+    /// Clients that the query matches, up to its limit, in its order.
+    pub fn clients(&mut self, query: &ClientQuery) -> Vec<ClientReport> {
+        let now = self.now;
+        let cx = &mut self.worker.cx;
+        let wanted = cx.sessions.iter();
+        let wanted = wanted.filter(|(_, session)| is_wanted(cx, session, query));
+        let mut keys: Vec<SessionKey> = wanted.map(|(key, _)| key).collect();
+        if query.order == ClientOrder::Name {
+            // Names are long, and most sessions of many are not on the page.
+            let name = |key: &SessionKey| cx.sessions.get(*key).map(|it| &it.client_id);
+            let by_name = |a: &SessionKey, b: &SessionKey| name(a).cmp(&name(b));
+            if query.limit < keys.len() {
+                keys.select_nth_unstable_by(query.limit, by_name);
+                keys.truncate(query.limit);
+            }
+            keys.sort_unstable_by(by_name);
+        } else {
+            let mut ranked: Vec<_> = keys.iter().map(|key| rank(cx, now, *key, query)).collect();
+            ranked.sort_unstable();
+            ranked.truncate(query.limit);
+            keys = ranked.into_iter().map(|(_, key)| key).collect();
+        }
+        let reports = keys.into_iter();
+        reports
+            .filter_map(|key| client_report(cx, now, key))
+            .collect()
+    }
 }

@@ -10,7 +10,7 @@
 use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
 
 use super::{
-    Worker,
+    Worker, WorkerOperator,
     context::Context,
     redirect::could_go_elsewhere,
     state::{
@@ -38,49 +38,6 @@ enum Step {
 const STEP: (usize, usize) = (64, 32);
 
 impl Worker {
-    /// Accepts no more clients and hands over some of what can be handed over now. Returns what is left. To be called again until nothing is.
-    pub fn drain(&mut self, now: Now) -> Drained {
-        let (least, part) = STEP;
-        let all = self.cx.sessions.len() / part;
-        let step = *self.cx.drain.step.get_or_insert(all.max(least));
-        // Without another node there is nothing to wait for.
-        let is_alone = self.cx.cluster.up.is_empty();
-        let mut to_go = if is_alone { usize::MAX } else { step };
-        let mut to_stop = step;
-        let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
-        for key in sessions {
-            if to_go == 0 && to_stop == 0 {
-                break;
-            }
-            match self.next_step(key) {
-                Step::Goes if to_go > 0 => to_go -= usize::from(self.drain_session(now, key)),
-                Step::Stops if to_stop > 0 => {
-                    stop_reading(&mut self.cx, key);
-                    to_stop -= 1;
-                }
-                Step::Goes | Step::Stops | Step::Waits => {}
-            }
-        }
-        self.settle_met(now);
-        Drained {
-            connections: self.cx.traffic.connections + self.primaries.wills_ending(),
-            sessions: self
-                .cx
-                .sessions
-                .iter()
-                .filter(|(_, session)| session.is_persistent())
-                .count() as u64,
-        }
-    }
-
-    /// Accepts clients again. Sessions that were handed over are at other nodes, and come back with their clients.
-    pub fn end_drain(&mut self) {
-        self.cx.drain = Drain::default();
-        let sessions = self.cx.sessions.iter();
-        let keys: Vec<SessionKey> = sessions.map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| read_on(&mut self.cx, key));
-    }
-
     /// A node is down: sessions that were handed over to it and that it has not taken over stay here. A drain hands them over again.
     pub(super) fn take_back_drained(&mut self, now: Now) {
         let sessions = self.cx.sessions.iter();
@@ -209,5 +166,56 @@ pub(super) fn refuses_clients(
             (!may_go).then_some(ReasonCode::UseAnotherServer)
         }
         ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// Accepts no more clients and hands over some of what can be handed over now. Returns what is left. To be called again until nothing is.
+    pub fn drain(&mut self) -> Drained {
+        let now = self.now;
+        let (least, part) = STEP;
+        let all = self.worker.cx.sessions.len() / part;
+        let step = *self.worker.cx.drain.step.get_or_insert(all.max(least));
+        // Without another node there is nothing to wait for.
+        let is_alone = self.worker.cx.cluster.up.is_empty();
+        let mut to_go = if is_alone { usize::MAX } else { step };
+        let mut to_stop = step;
+        let sessions: Vec<SessionKey> =
+            self.worker.cx.sessions.iter().map(|(key, _)| key).collect();
+        for key in sessions {
+            if to_go == 0 && to_stop == 0 {
+                break;
+            }
+            match self.worker.next_step(key) {
+                Step::Goes if to_go > 0 => {
+                    to_go -= usize::from(self.worker.drain_session(now, key))
+                }
+                Step::Stops if to_stop > 0 => {
+                    stop_reading(&mut self.worker.cx, key);
+                    to_stop -= 1;
+                }
+                Step::Goes | Step::Stops | Step::Waits => {}
+            }
+        }
+        self.worker.settle_met(now);
+        Drained {
+            connections: self.worker.cx.traffic.connections + self.worker.primaries.wills_ending(),
+            sessions: self
+                .worker
+                .cx
+                .sessions
+                .iter()
+                .filter(|(_, session)| session.is_persistent())
+                .count() as u64,
+        }
+    }
+
+    /// Accepts clients again. Sessions that were handed over are at other nodes, and come back with their clients.
+    pub fn end_drain(&mut self) {
+        self.worker.cx.drain = Drain::default();
+        let sessions = self.worker.cx.sessions.iter();
+        let keys: Vec<SessionKey> = sessions.map(|(key, _)| key).collect();
+        keys.into_iter()
+            .for_each(|key| read_on(&mut self.worker.cx, key));
     }
 }

@@ -161,7 +161,32 @@ impl From<DecodeError> for Refusal {
     }
 }
 
+/// What is known of a worker, its connections and sessions: for operators, metrics and the shell. Reading it changes nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerView<'a> {
+    worker: &'a Worker,
+}
+
+/// What operators order, and the shell for the whole node.
+#[derive(Debug)]
+pub struct WorkerOperator<'a> {
+    worker: &'a mut Worker,
+    now: Now,
+}
+
 impl Worker {
+    /// See [`WorkerView`].
+    #[must_use]
+    pub const fn view(&self) -> WorkerView<'_> {
+        WorkerView { worker: self }
+    }
+
+    /// See [`WorkerOperator`].
+    #[must_use]
+    pub const fn operate(&mut self, now: Now) -> WorkerOperator<'_> {
+        WorkerOperator { worker: self, now }
+    }
+
     /// A worker without connections. `seed` comes from the operating system; all that is random here comes from it.
     #[must_use]
     pub fn new(id: WorkerId, config: WorkerConfig, seed: u64) -> Self {

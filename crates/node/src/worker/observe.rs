@@ -2,31 +2,12 @@
 
 use thicket_mqtt::{ApplicationProperty, Publish};
 
-use super::{Worker, context::Context, state::sessions::SessionKey};
+use super::{WorkerOperator, context::Context, state::sessions::SessionKey};
 use crate::{
     EventLevel, Observed, ObservedMessage, WorkerOutput,
     messages::peer_text,
     scope::{client_id_of, user_name_of},
 };
-
-impl Worker {
-    /// From now on the shell observes this.
-    pub fn observe(&mut self, observed: Observed) {
-        let Observed {
-            subscriptions,
-            sessions,
-            filters,
-            traces,
-        } = observed;
-        self.cx.interests.observe(filters, traces.is_some());
-        self.cx.observed = Observed {
-            subscriptions,
-            sessions,
-            filters: Vec::new(),
-            traces,
-        };
-    }
-}
 
 /// A message on a topic that the shell observes.
 #[cold]
@@ -126,5 +107,24 @@ impl Context {
         let user_name = grant.and_then(|grant| grant.user_name.as_deref());
         let user_name = user_name.or_else(|| user_name_of(&session.client_id));
         user_name.map(str::to_owned)
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// From now on the shell observes this.
+    pub fn observe(&mut self, observed: Observed) {
+        let Observed {
+            subscriptions,
+            sessions,
+            filters,
+            traces,
+        } = observed;
+        self.worker.cx.interests.observe(filters, traces.is_some());
+        self.worker.cx.observed = Observed {
+            subscriptions,
+            sessions,
+            filters: Vec::new(),
+            traces,
+        };
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use thicket_mqtt::{Publish, Qos};
 
 use super::{
-    Worker,
+    Worker, WorkerOperator,
     capacity::{Audience, exceeds_limits},
     context::Context,
     publish::may_publish,
@@ -33,18 +33,6 @@ struct Open {
 }
 
 impl Worker {
-    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
-    /// `number` is the caller's, new for each.
-    pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
-        let is_reserved = !may_publish(publish.topic.len(), publish.topic)
-            || self.cx.route(publish.topic).refusal.is_some();
-        if is_reserved {
-            report_published(&mut self.cx, number, Published::Reserved);
-        } else {
-            self.publish_as_node(now, number, publish);
-        }
-    }
-
     /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
     pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         if let Some(answer) = self.begin_publication(now, number, publish) {
@@ -121,4 +109,19 @@ impl Publications {
 fn report_published(cx: &mut Context, number: u64, answer: Published) {
     cx.outputs
         .push_back(WorkerOutput::Published { number, answer });
+}
+
+impl WorkerOperator<'_> {
+    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
+    /// `number` is the caller's, new for each.
+    pub fn publish_unowned(&mut self, number: u64, publish: &Publish<'_>) {
+        let now = self.now;
+        let is_reserved = !may_publish(publish.topic.len(), publish.topic)
+            || self.worker.cx.route(publish.topic).refusal.is_some();
+        if is_reserved {
+            report_published(&mut self.worker.cx, number, Published::Reserved);
+        } else {
+            self.worker.publish_as_node(now, number, publish);
+        }
+    }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Worker, state::sessions::Session};
+use super::{WorkerView, state::sessions::Session};
 use crate::{
     SessionRecord,
     scope::{client_id_of, user_name_of},
 };
 
-impl Worker {
+impl WorkerView<'_> {
     /// The sessions after the one named `after`, by name, up to `limit`.
     #[must_use]
     pub fn session_records(&self, after: Option<&str>, limit: usize) -> Vec<SessionRecord> {
         let mut first: BTreeMap<&str, &Session> = BTreeMap::new();
-        for (_, session) in self.cx.sessions.iter() {
+        for (_, session) in self.worker.cx.sessions.iter() {
             let name = &*session.client_id;
             if after.is_some_and(|after| name <= after) {
                 continue;

@@ -2,7 +2,7 @@
 
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Worker, context::Context, state::sessions::Session};
+use super::{WorkerView, context::Context, state::sessions::Session};
 use crate::{
     SessionReport, SubscriberQuery, SubscriptionReport, Traffic,
     scope::{client_id_of, user_name_of},
@@ -25,97 +25,6 @@ fn of_session(
     })
 }
 
-impl Worker {
-    /// All sessions, in no order that means anything.
-    #[must_use]
-    pub fn sessions(&self) -> Vec<SessionReport> {
-        self.cx
-            .sessions
-            .iter()
-            .map(|(_, session)| session_report(&self.cx, session))
-            .collect()
-    }
-
-    /// All subscriptions, by session, filters ascending.
-    #[must_use]
-    pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
-        self.cx
-            .sessions
-            .iter()
-            .flat_map(|(_, session)| of_session(session, |_| true))
-            .collect()
-    }
-
-    /// Subscriptions with the names of their sessions, by name.
-    #[must_use]
-    pub fn subscribers(&self, query: &SubscriberQuery) -> Vec<(String, SubscriptionReport)> {
-        let topic = query.topic.as_deref();
-        let is_wanted = |filter: &SubscriptionFilter| {
-            let matches = |topic| filter.filter.matches(topic);
-            let is_it = |wanted: &String| *wanted == filter.to_string();
-            topic.is_none_or(matches) && query.filter.as_ref().is_none_or(is_it)
-        };
-        let wanted = query.client_id.as_deref();
-        let mut found: Vec<&Session> = (self.cx.sessions.iter())
-            .map(|(_, session)| session)
-            .filter(|it| wanted.is_none_or(|id| client_id_of(&it.client_id) == id))
-            .filter(|it| (query.after.as_deref()).is_none_or(|after| &*it.client_id > after))
-            .filter(|it| it.subscriptions.keys().any(is_wanted))
-            .collect();
-        found.sort_unstable_by_key(|session| &session.client_id);
-        let mut all = Vec::new();
-        for session in found {
-            if all.len() >= query.limit {
-                break;
-            }
-            let named = |it| (session.client_id.to_string(), it);
-            all.extend(of_session(session, is_wanted).map(named));
-        }
-        all
-    }
-
-    /// Messages to clients since the start.
-    #[must_use]
-    pub const fn delivered(&self) -> u64 {
-        self.cx.traffic.external_out_messages
-    }
-
-    /// Counters of this worker; what is between nodes the hub counts.
-    #[must_use]
-    pub fn traffic(&self) -> Traffic {
-        let waiting = self.cx.sessions.waiting();
-        Traffic {
-            sessions: self.cx.sessions.len() as u64,
-            subscriptions: self.subscription_count(),
-            shared_subscriptions: self.cx.interests.shared_len() as u64,
-            queued_messages: waiting.messages,
-            queued_bytes: waiting.bytes,
-            backups: self.cx.sessions.backups() as u64,
-            under_replicated_sessions: self.primaries.under_replicated_sessions(&self.cx),
-            unacknowledged_messages: self.cx.debts.pending.len() as u64,
-            ..self.cx.traffic
-        }
-    }
-
-    /// The counters of `traffic` that need no walk: of what exists now only connections are included.
-    #[must_use]
-    pub const fn carried(&self) -> Traffic {
-        self.cx.traffic
-    }
-
-    /// Connections in service, as in [`traffic`](Self::traffic).
-    #[must_use]
-    pub const fn client_count(&self) -> u64 {
-        self.cx.traffic.connections
-    }
-
-    /// Subscriptions of the sessions here, as in [`traffic`](Self::traffic).
-    #[must_use]
-    pub const fn subscription_count(&self) -> u64 {
-        (self.cx.interests.len() - self.sources.subscriptions()) as u64
-    }
-}
-
 pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
     SessionReport {
         client_id: client_id_of(&session.client_id).to_owned(),
@@ -135,5 +44,101 @@ pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
         dropped_messages: session.dropped_messages,
         backups: session.stored.backups.covered().count() as u8,
         worker: cx.id.0,
+    }
+}
+
+impl WorkerView<'_> {
+    /// All sessions, in no order that means anything.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.worker
+            .cx
+            .sessions
+            .iter()
+            .map(|(_, session)| session_report(&self.worker.cx, session))
+            .collect()
+    }
+
+    /// All subscriptions, by session, filters ascending.
+    #[must_use]
+    pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
+        self.worker
+            .cx
+            .sessions
+            .iter()
+            .flat_map(|(_, session)| of_session(session, |_| true))
+            .collect()
+    }
+
+    /// Subscriptions with the names of their sessions, by name.
+    #[must_use]
+    pub fn subscribers(&self, query: &SubscriberQuery) -> Vec<(String, SubscriptionReport)> {
+        let topic = query.topic.as_deref();
+        let is_wanted = |filter: &SubscriptionFilter| {
+            let matches = |topic| filter.filter.matches(topic);
+            let is_it = |wanted: &String| *wanted == filter.to_string();
+            topic.is_none_or(matches) && query.filter.as_ref().is_none_or(is_it)
+        };
+        let wanted = query.client_id.as_deref();
+        let mut found: Vec<&Session> = (self.worker.cx.sessions.iter())
+            .map(|(_, session)| session)
+            .filter(|it| wanted.is_none_or(|id| client_id_of(&it.client_id) == id))
+            .filter(|it| (query.after.as_deref()).is_none_or(|after| &*it.client_id > after))
+            .filter(|it| it.subscriptions.keys().any(is_wanted))
+            .collect();
+        found.sort_unstable_by_key(|session| &session.client_id);
+        let mut all = Vec::new();
+        for session in found {
+            if all.len() >= query.limit {
+                break;
+            }
+            let named = |it| (session.client_id.to_string(), it);
+            all.extend(of_session(session, is_wanted).map(named));
+        }
+        all
+    }
+
+    /// Messages to clients since the start.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.worker.cx.traffic.external_out_messages
+    }
+
+    /// Counters of this worker; what is between nodes the hub counts.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let waiting = self.worker.cx.sessions.waiting();
+        Traffic {
+            sessions: self.worker.cx.sessions.len() as u64,
+            subscriptions: self.subscription_count(),
+            shared_subscriptions: self.worker.cx.interests.shared_len() as u64,
+            queued_messages: waiting.messages,
+            queued_bytes: waiting.bytes,
+            backups: self.worker.cx.sessions.backups() as u64,
+            under_replicated_sessions: self
+                .worker
+                .primaries
+                .under_replicated_sessions(&self.worker.cx),
+            unacknowledged_messages: self.worker.cx.debts.pending.len() as u64,
+            ..self.worker.cx.traffic
+        }
+    }
+
+    /// The counters of `traffic` that need no walk: of what exists now only connections are included.
+    #[must_use]
+    pub fn carried(&self) -> Traffic {
+        self.worker.cx.traffic
+    }
+
+    /// Connections in service, as in [`traffic`](Self::traffic).
+    #[must_use]
+    pub fn client_count(&self) -> u64 {
+        self.worker.cx.traffic.connections
+    }
+
+    /// Subscriptions of the sessions here, as in [`traffic`](Self::traffic).
+    #[must_use]
+    pub fn subscription_count(&self) -> u64 {
+        (self.worker.cx.interests.len() - self.worker.sources.subscriptions()) as u64
     }
 }

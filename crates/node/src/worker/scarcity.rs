@@ -6,14 +6,14 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use thicket_mqtt::ReasonCode;
 
 use super::{
-    Worker,
+    WorkerOperator,
     context::Context,
     state::{
         connection::{Connection, Phase},
         sessions::Cause,
     },
 };
-use crate::{ConnectionId, EventLevel, ListenerId, Now, Source};
+use crate::{ConnectionId, EventLevel, ListenerId, Source};
 
 /// A client that has just connected is given this time for its CONNECT, however scarce places are.
 const JUST_CONNECTED: Duration = Duration::from_millis(500);
@@ -96,14 +96,11 @@ pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
     }
 }
 
-impl Worker {
+impl WorkerOperator<'_> {
     /// There is no place for another connection: of some that have sent no CONNECT yet, the oldest of the address with most of them is closed. `false`:
     /// there are none. `has_place`: whether a connection at a listener has such a place.
-    pub fn make_way(
-        &mut self,
-        now: Now,
-        has_place: impl Fn(ConnectionId, ListenerId) -> bool,
-    ) -> bool {
+    pub fn make_way(&mut self, has_place: impl Fn(ConnectionId, ListenerId) -> bool) -> bool {
+        let now = self.now;
         let is_idle = |connection: &Connection| {
             let has_waited = now.instant.since(connection.last_packet) >= JUST_CONNECTED;
             if has_waited {
@@ -111,24 +108,25 @@ impl Worker {
             }
             usize::from(has_waited && matches!(connection.phase, Phase::AwaitConnect))
         };
-        let some = self.cx.connections.next(LOOKED_AT);
+        let some = self.worker.cx.connections.next(LOOKED_AT);
         let some = some.filter(|(id, it)| has_place(*id, it.listener));
         let Some((id, _)) = heaviest(some, is_idle, 1).pop() else {
             return false;
         };
-        self.cx.traffic.half_open_refused += 1;
-        self.cx.close(id);
+        self.worker.cx.traffic.half_open_refused += 1;
+        self.worker.cx.close(id);
         true
     }
 
     /// While memory is short: connections that hold much of what their clients sent in part, or have not received, are closed (0x97), those of the
     /// address that holds most first. Sessions stay. Returns how many bytes these held.
-    pub fn give_up_buffers(&mut self, now: Now) -> u64 {
-        if now.instant.since(self.cx.gave_up_at) < GIVEN_UP_EVERY {
+    pub fn give_up_buffers(&mut self) -> u64 {
+        let now = self.now;
+        if now.instant.since(self.worker.cx.gave_up_at) < GIVEN_UP_EVERY {
             return 0;
         }
         thicket_session::reach!("time GIVEN_UP_EVERY");
-        self.cx.gave_up_at = now.instant;
+        self.worker.cx.gave_up_at = now.instant;
         let held = |connection: &Connection| {
             let held = connection.partial.capacity() + connection.out.bytes.capacity();
             let is_open = !matches!(connection.phase, Phase::Closing);
@@ -138,23 +136,23 @@ impl Worker {
                 0
             }
         };
-        let all: u64 = (self.cx.connections.iter())
+        let all: u64 = (self.worker.cx.connections.iter())
             .map(|(_, it)| held(it) as u64)
             .sum();
         let mut given_up = 0;
-        for (id, held) in heaviest(self.cx.connections.iter(), held, all / GIVEN_UP) {
+        for (id, held) in heaviest(self.worker.cx.connections.iter(), held, all / GIVEN_UP) {
             given_up += held as u64;
-            self.cx.event(
+            self.worker.cx.event(
                 EventLevel::Warn,
                 "connection closed: memory limit reached, and its buffers are among the largest",
                 vec![("bytes", held.to_string())],
             );
-            if self.cx.session_at(id).is_some() {
+            if self.worker.cx.session_at(id).is_some() {
                 let reason = "memory is short, and the connection holds much";
-                (self.cx).disconnect(id, ReasonCode::QuotaExceeded, reason);
-                self.detach(now, id, Cause::Closed);
+                (self.worker.cx).disconnect(id, ReasonCode::QuotaExceeded, reason);
+                self.worker.detach(now, id, Cause::Closed);
             } else {
-                self.cx.close(id);
+                self.worker.cx.close(id);
             }
         }
         given_up

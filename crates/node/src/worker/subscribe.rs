@@ -8,7 +8,7 @@ use thicket_mqtt::{
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
-    Refusal, Worker,
+    Refusal, Worker, WorkerView,
     activity::restart_rates,
     better_nodes::ask_better_node_for_filter,
     context::Context,
@@ -30,12 +30,6 @@ use crate::{
 };
 
 impl Worker {
-    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        self.cx.gates.is_settled()
-    }
-
     pub(super) fn handle_subscribe(
         &mut self,
         now: Now,
@@ -444,5 +438,13 @@ const fn granted_code(asked: &SubscribeFilter<'_>) -> ReasonCode {
         thicket_mqtt::Qos::AtMostOnce => ReasonCode::Success,
         thicket_mqtt::Qos::AtLeastOnce => ReasonCode::GrantedQos1,
         thicket_mqtt::Qos::ExactlyOnce => ReasonCode::GrantedQos2,
+    }
+}
+
+impl WorkerView<'_> {
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.worker.cx.gates.is_settled()
     }
 }

@@ -1,22 +1,9 @@
 //! The sessions of each tenant at a worker: how many there are, and what waits for them.
 
+use super::{WorkerOperator, WorkerView};
 use thicket_session::server::{Tally, Waiting};
 
-use super::Worker;
 use crate::{TenantId, TenantLimits, TenantUsage, tenants};
-
-impl Worker {
-    /// What the sessions of a tenant use here.
-    #[must_use]
-    pub fn tenant_usage(&self, tenant: TenantId) -> TenantUsage {
-        self.cx.sessions.tenants.usage(tenant)
-    }
-
-    /// What those at the other workers of this node use: the bounds are for all of them together.
-    pub fn set_tenant_elsewhere(&mut self, tenant: TenantId, usage: TenantUsage) {
-        self.cx.sessions.tenants.set_elsewhere(tenant, usage);
-    }
-}
 
 /// All tenants.
 #[derive(Debug)]
@@ -118,6 +105,21 @@ impl Tenants {
 
     fn get_mut(&mut self, tenant: Option<TenantId>) -> Option<&mut Sessions> {
         self.sessions.get_mut(usize::from(tenant?.0))
+    }
+}
+
+impl WorkerView<'_> {
+    /// What the sessions of a tenant use here.
+    #[must_use]
+    pub fn tenant_usage(&self, tenant: TenantId) -> TenantUsage {
+        self.worker.cx.sessions.tenants.usage(tenant)
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// What those at the other workers of this node use: the bounds are for all of them together.
+    pub fn set_tenant_elsewhere(&mut self, tenant: TenantId, usage: TenantUsage) {
+        self.worker.cx.sessions.tenants.set_elsewhere(tenant, usage);
     }
 }
 

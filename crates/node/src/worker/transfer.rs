@@ -9,7 +9,7 @@ use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    Worker,
+    Worker, WorkerOperator, WorkerView,
     context::Context,
     publish::may_publish,
     state::{
@@ -45,114 +45,6 @@ enum Import {
 }
 
 impl Worker {
-    /// Some of the sessions of this worker, and of their messages: as much as fits into `bytes`, at least one part. What is in flight goes with its
-    /// session. Sessions that begin or end meanwhile may be left out.
-    #[must_use]
-    pub fn export(&self, now: Now, place: ExportPlace, bytes: usize) -> ExportPage {
-        let mut page = ExportPage {
-            items: Vec::new(),
-            next: None,
-        };
-        let mut left = bytes;
-        let own = self.cx.worker_of_node();
-        for (key, session) in self.cx.sessions.iter() {
-            if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
-                continue;
-            }
-            let is_begun = key.0 == place.session && session.serial == place.serial;
-            let here = |sequence| ExportPlace {
-                session: key.0,
-                serial: session.serial,
-                sequence,
-            };
-            if !is_begun {
-                if left == 0 {
-                    page.next = Some(ExportPlace {
-                        session: key.0,
-                        ..ExportPlace::default()
-                    });
-                    return page;
-                }
-                let snapshot = session.snapshot(own, now.instant).encode(now.instant);
-                left = left.saturating_sub(snapshot.len());
-                page.items.push(Exported::Session(snapshot));
-            }
-            let first = session.outbound.front_sequence();
-            let done = if is_begun { place.sequence } else { first };
-            let skipped = done.saturating_sub(first) as usize;
-            let mut part: Vec<&Delivery> = Vec::new();
-            let mut sequence = first + skipped as u64;
-            let mut is_whole = true;
-            for delivery in session.outbound.queue().skip(skipped) {
-                if left == 0 {
-                    is_whole = false;
-                    break;
-                }
-                left = left.saturating_sub(delivery.message.cost() as usize);
-                sequence += 1;
-                part.push(delivery);
-            }
-            if !part.is_empty() {
-                page.items.push(Exported::Queue {
-                    client_id: session.client_id.to_string(),
-                    messages: encode_queue(part, now.instant),
-                });
-            }
-            if !is_whole {
-                page.next = Some(here(sequence));
-                return page;
-            }
-        }
-        page
-    }
-
-    /// Whether the client identifier has a session in this worker.
-    #[must_use]
-    pub fn has_session(&self, client_id: &str) -> bool {
-        self.cx.sessions.find(client_id).is_some()
-    }
-
-    /// The result of an import, once there is one; it is forgotten with this call.
-    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
-        self.transfers.take(number)
-    }
-
-    /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
-    /// the client identifier has is ended, otherwise it stays; one on another node is moved here either way.
-    pub fn begin_import(&mut self, now: Now, number: u64, snapshot: &[u8], replace: bool) {
-        let snapshot = SessionSnapshot::decode(snapshot, now.instant);
-        let done = match &snapshot {
-            Err(_) => Some(Imported::Unreadable),
-            Ok(snapshot) if !replace && self.has_session(&snapshot.client_id) => {
-                Some(Imported::Exists)
-            }
-            Ok(_) if self.cx.journal.is_full_for_sessions() => Some(Imported::NoRoom),
-            Ok(_) => None,
-        };
-        let import = match (done, snapshot) {
-            (Some(done), _) => Import::Done(done),
-            (None, Err(_)) => Import::Done(Imported::Unreadable),
-            (None, Ok(snapshot)) => {
-                let claim = Claim {
-                    connection: NO_CONNECTION,
-                    serial: number,
-                    client_id: snapshot.client_id.as_str().into(),
-                    clean_start: replace,
-                    redirectable: None,
-                    refusable: None,
-                    asks: None,
-                    placed: None,
-                };
-                self.cx.send_to_hub(ToHub::Claim(claim));
-                Import::Claimed {
-                    snapshot: Box::new(snapshot),
-                    replace,
-                }
-            }
-        };
-        self.transfers.imports.insert(number, import);
-    }
-
     /// The claim of an import is answered; `None`: it is not granted.
     pub(super) fn handle_import_answered(
         &mut self,
@@ -209,43 +101,6 @@ impl Worker {
             .open_imported(&mut self.cx, now, snapshot, epoch);
         Imported::Done
     }
-
-    /// Publishes a message that is to be retained, as a client would, without a check of rights.
-    pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
-        let route = self.cx.route(publish.topic);
-        let may = route.refusal.is_none()
-            && !publish.payload.is_empty()
-            && may_publish(publish.topic.len(), publish.topic);
-        if may {
-            let publish = Publish {
-                retain: true,
-                packet_id: None,
-                ..*publish
-            };
-            self.publish(now, &publish, &route, Source::default());
-        }
-        may
-    }
-
-    /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
-    pub fn import_messages(
-        &mut self,
-        now: Now,
-        client_id: &str,
-        messages: &[u8],
-    ) -> Option<ImportedMessages> {
-        let key = self.cx.sessions.find(client_id)?;
-        let deliveries = decode_queue(messages, now.instant).ok()?;
-        let mut done = ImportedMessages::default();
-        for delivery in deliveries {
-            if import_message(&mut self.cx, now, key, &delivery) {
-                done.taken += 1;
-            } else {
-                done.dropped += 1;
-            }
-        }
-        Some(done)
-    }
 }
 
 fn import_message(cx: &mut Context, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
@@ -287,5 +142,157 @@ impl Transfers {
                 Some(done)
             }
         }
+    }
+}
+
+impl WorkerView<'_> {
+    /// Some of the sessions of this worker, and of their messages: as much as fits into `bytes`, at least one part. What is in flight goes with its
+    /// session. Sessions that begin or end meanwhile may be left out.
+    #[must_use]
+    pub fn export(&self, now: Now, place: ExportPlace, bytes: usize) -> ExportPage {
+        let mut page = ExportPage {
+            items: Vec::new(),
+            next: None,
+        };
+        let mut left = bytes;
+        let own = self.worker.cx.worker_of_node();
+        for (key, session) in self.worker.cx.sessions.iter() {
+            if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
+                continue;
+            }
+            let is_begun = key.0 == place.session && session.serial == place.serial;
+            let here = |sequence| ExportPlace {
+                session: key.0,
+                serial: session.serial,
+                sequence,
+            };
+            if !is_begun {
+                if left == 0 {
+                    page.next = Some(ExportPlace {
+                        session: key.0,
+                        ..ExportPlace::default()
+                    });
+                    return page;
+                }
+                let snapshot = session.snapshot(own, now.instant).encode(now.instant);
+                left = left.saturating_sub(snapshot.len());
+                page.items.push(Exported::Session(snapshot));
+            }
+            let first = session.outbound.front_sequence();
+            let done = if is_begun { place.sequence } else { first };
+            let skipped = done.saturating_sub(first) as usize;
+            let mut part: Vec<&Delivery> = Vec::new();
+            let mut sequence = first + skipped as u64;
+            let mut is_whole = true;
+            for delivery in session.outbound.queue().skip(skipped) {
+                if left == 0 {
+                    is_whole = false;
+                    break;
+                }
+                left = left.saturating_sub(delivery.message.cost() as usize);
+                sequence += 1;
+                part.push(delivery);
+            }
+            if !part.is_empty() {
+                page.items.push(Exported::Queue {
+                    client_id: session.client_id.to_string(),
+                    messages: encode_queue(part, now.instant),
+                });
+            }
+            if !is_whole {
+                page.next = Some(here(sequence));
+                return page;
+            }
+        }
+        page
+    }
+
+    /// Whether the client identifier has a session in this worker.
+    #[must_use]
+    pub fn has_session(&self, client_id: &str) -> bool {
+        self.worker.cx.sessions.find(client_id).is_some()
+    }
+}
+
+impl WorkerOperator<'_> {
+    /// The result of an import, once there is one; it is forgotten with this call.
+    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
+        self.worker.transfers.take(number)
+    }
+
+    /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
+    /// the client identifier has is ended, otherwise it stays; one on another node is moved here either way.
+    pub fn begin_import(&mut self, number: u64, snapshot: &[u8], replace: bool) {
+        let now = self.now;
+        let snapshot = SessionSnapshot::decode(snapshot, now.instant);
+        let done = match &snapshot {
+            Err(_) => Some(Imported::Unreadable),
+            Ok(snapshot) if !replace && self.worker.view().has_session(&snapshot.client_id) => {
+                Some(Imported::Exists)
+            }
+            Ok(_) if self.worker.cx.journal.is_full_for_sessions() => Some(Imported::NoRoom),
+            Ok(_) => None,
+        };
+        let import = match (done, snapshot) {
+            (Some(done), _) => Import::Done(done),
+            (None, Err(_)) => Import::Done(Imported::Unreadable),
+            (None, Ok(snapshot)) => {
+                let claim = Claim {
+                    connection: NO_CONNECTION,
+                    serial: number,
+                    client_id: snapshot.client_id.as_str().into(),
+                    clean_start: replace,
+                    redirectable: None,
+                    refusable: None,
+                    asks: None,
+                    placed: None,
+                };
+                self.worker.cx.send_to_hub(ToHub::Claim(claim));
+                Import::Claimed {
+                    snapshot: Box::new(snapshot),
+                    replace,
+                }
+            }
+        };
+        self.worker.transfers.imports.insert(number, import);
+    }
+
+    /// Publishes a message that is to be retained, as a client would, without a check of rights.
+    pub fn import_retained(&mut self, publish: &Publish<'_>) -> bool {
+        let now = self.now;
+        let route = self.worker.cx.route(publish.topic);
+        let may = route.refusal.is_none()
+            && !publish.payload.is_empty()
+            && may_publish(publish.topic.len(), publish.topic);
+        if may {
+            let publish = Publish {
+                retain: true,
+                packet_id: None,
+                ..*publish
+            };
+            self.worker
+                .publish(now, &publish, &route, Source::default());
+        }
+        may
+    }
+
+    /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
+    pub fn import_messages(
+        &mut self,
+        client_id: &str,
+        messages: &[u8],
+    ) -> Option<ImportedMessages> {
+        let now = self.now;
+        let key = self.worker.cx.sessions.find(client_id)?;
+        let deliveries = decode_queue(messages, now.instant).ok()?;
+        let mut done = ImportedMessages::default();
+        for delivery in deliveries {
+            if import_message(&mut self.worker.cx, now, key, &delivery) {
+                done.taken += 1;
+            } else {
+                done.dropped += 1;
+            }
+        }
+        Some(done)
     }
 }

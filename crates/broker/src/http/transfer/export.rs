@@ -87,7 +87,7 @@ async fn export(inspector: &Inspector, out: &Sender<String>) -> Result<(), Broke
         while let Some(from) = place {
             let page = inspector
                 .order_one(thread, move |worker, now| {
-                    worker.export(now, from, PAGE_BYTES)
+                    worker.view().export(now, from, PAGE_BYTES)
                 })
                 .await?;
             place = page.next;

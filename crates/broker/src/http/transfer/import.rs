@@ -261,7 +261,7 @@ impl Import {
         let homes = self
             .inspector
             .ask_all(move |worker, _| {
-                let has = |name: &String| worker.has_session(name);
+                let has = |name: &String| worker.view().has_session(name);
                 asked.iter().map(has).collect::<Vec<bool>>()
             })
             .await?;
@@ -283,7 +283,7 @@ impl Import {
             let replace = self.replace;
             self.inspector
                 .order_one(thread, move |worker, now| {
-                    worker.begin_import(now, import, &snapshot, replace);
+                    worker.operate(now).begin_import(import, &snapshot, replace);
                 })
                 .await?;
             open.insert(import, (thread, number, client_id, messages));
@@ -309,7 +309,8 @@ impl Import {
                 }
                 let done = self
                     .inspector
-                    .order_one(thread, move |worker, _| {
+                    .order_one(thread, move |worker, now| {
+                        let mut worker = worker.operate(now);
                         let look = |import| Some((import, worker.take_import(import)?));
                         here.into_iter().filter_map(look).collect::<Vec<_>>()
                     })
@@ -410,7 +411,9 @@ impl Import {
             let messages: Arc<[u8]> = messages.into();
             let answers = self
                 .inspector
-                .ask_all(move |worker, now| worker.import_messages(now, &client_id, &messages))
+                .ask_all(move |worker, now| {
+                    worker.operate(now).import_messages(&client_id, &messages)
+                })
                 .await?;
             match answers.into_iter().flatten().next() {
                 Some(done) => {
@@ -451,7 +454,7 @@ impl Import {
             let done = self
                 .inspector
                 .order_one(0, move |worker, now| {
-                    worker.import_retained(now, &parts.publish())
+                    worker.operate(now).import_retained(&parts.publish())
                 })
                 .await?;
             if done {

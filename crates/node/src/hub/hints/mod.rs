@@ -27,6 +27,7 @@ mod keep;
 mod queue;
 mod wire;
 
+use crate::hub::HubView;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
@@ -40,6 +41,14 @@ use thicket_overlay::{
     record::Record, rendezvous,
 };
 use thicket_session::time::Instant;
+
+impl HubView<'_> {
+    /// What is kept for nodes that are down.
+    #[must_use]
+    pub fn hints(&self) -> HintsReport {
+        self.hub.hints.report(None)
+    }
+}
 
 #[cfg(test)]
 pub(super) use self::wire::KINDS as HINT_KINDS;
@@ -227,12 +236,6 @@ impl Hints {
 }
 
 impl Hub {
-    /// What is kept for nodes that are down.
-    #[must_use]
-    pub fn hints(&self) -> HintsReport {
-        self.hints.report(None)
-    }
-
     pub(super) fn send_hint_message(&mut self, to: NodeId, message: &HintMessage<'_>) -> bool {
         let Some(slot) = self.cx.overlay.slot_of(to) else {
             return false;

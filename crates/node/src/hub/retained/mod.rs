@@ -16,6 +16,7 @@ mod queries;
 mod store;
 mod tombstones;
 
+use crate::hub::HubView;
 use std::{
     collections::{BTreeSet, VecDeque},
     time::Duration,
@@ -425,12 +426,6 @@ const fn after(time: HybridTime) -> HybridTime {
 }
 
 impl Hub {
-    /// Whether a message is retained on a topic.
-    #[must_use]
-    pub fn has_retained(&self, topic: &str) -> bool {
-        self.retained.tree.get(topic).is_some()
-    }
-
     /// A worker's message that is to be retained: kept here, sent to every node.
     pub(super) fn forward_retained(
         &mut self,
@@ -538,6 +533,14 @@ fn fingerprint(topic: &str, (time, node): WriteTime) -> u64 {
         .chain(time.counter.to_le_bytes())
         .chain(node.0.to_le_bytes());
     fnv1a(bytes)
+}
+
+impl HubView<'_> {
+    /// Whether a message is retained on a topic.
+    #[must_use]
+    pub fn has_retained(&self, topic: &str) -> bool {
+        self.hub.retained.tree.get(topic).is_some()
+    }
 }
 
 #[cfg(test)]

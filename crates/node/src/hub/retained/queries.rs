@@ -1,5 +1,6 @@
 //! What filters match, in pages: for new subscriptions, and for operators.
 
+use crate::hub::HubView;
 use thicket_session::retained::{RetainedCursor, RetainedProgress};
 
 use super::{Kept, RetainedMessages};
@@ -58,35 +59,6 @@ impl RetainedMessages {
 }
 
 impl Hub {
-    /// Some of the retained messages, without those of the nodes themselves, as records back to back with the expiry they have left: about
-    /// a page. `true`: there are more.
-    pub fn export_retained(&self, now: Now, cursor: &mut RetainedCursor) -> (Vec<u8>, bool) {
-        self.browse_retained(now, cursor, usize::MAX)
-    }
-
-    /// The same, for which about `topics` topics are visited, whether they match or not.
-    pub fn browse_retained(
-        &self,
-        now: Now,
-        cursor: &mut RetainedCursor,
-        topics: usize,
-    ) -> (Vec<u8>, bool) {
-        let mut page = Vec::new();
-        let mut left = topics;
-        let mut progress = RetainedProgress::More;
-        while left > 0 && page.len() < PAGE_BYTES && progress == RetainedProgress::More {
-            left = left.saturating_sub(PAGE_STEP);
-            let visit = |topic: &str, kept: &Kept| match kept.expires_at {
-                Some(at) if at <= now.instant => {}
-                _ if topic.starts_with(OF_NODES) => {}
-                _ => kept.append_to(&mut page, now),
-            };
-            // One with a large payload fills a page.
-            progress = cursor.resume(&self.retained.tree, PAGE_STEP, visit);
-        }
-        (page, progress == RetainedProgress::More)
-    }
-
     pub(in crate::hub) fn handle_retained_query(
         &mut self,
         now: Now,
@@ -123,5 +95,36 @@ impl Hub {
             rest: has_more.then_some(query.cursor),
         };
         self.cx.send_to_worker_after_records(from, page);
+    }
+}
+
+impl HubView<'_> {
+    /// Some of the retained messages, without those of the nodes themselves, as records back to back with the expiry they have left: about
+    /// a page. `true`: there are more.
+    pub fn export_retained(&self, now: Now, cursor: &mut RetainedCursor) -> (Vec<u8>, bool) {
+        self.browse_retained(now, cursor, usize::MAX)
+    }
+
+    /// The same, for which about `topics` topics are visited, whether they match or not.
+    pub fn browse_retained(
+        &self,
+        now: Now,
+        cursor: &mut RetainedCursor,
+        topics: usize,
+    ) -> (Vec<u8>, bool) {
+        let mut page = Vec::new();
+        let mut left = topics;
+        let mut progress = RetainedProgress::More;
+        while left > 0 && page.len() < PAGE_BYTES && progress == RetainedProgress::More {
+            left = left.saturating_sub(PAGE_STEP);
+            let visit = |topic: &str, kept: &Kept| match kept.expires_at {
+                Some(at) if at <= now.instant => {}
+                _ if topic.starts_with(OF_NODES) => {}
+                _ => kept.append_to(&mut page, now),
+            };
+            // One with a large payload fills a page.
+            progress = cursor.resume(&self.hub.retained.tree, PAGE_STEP, visit);
+        }
+        (page, progress == RetainedProgress::More)
     }
 }

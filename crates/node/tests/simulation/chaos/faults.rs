@@ -218,9 +218,10 @@ impl Run {
     }
 
     fn set_short_of_memory(&mut self, node: usize, is_short: bool) {
+        let now = self.world.nodes[node].clock(&self.world.net);
         let machines = self.world.nodes[node].machines.iter_mut();
         for worker in machines.flat_map(|machines| &mut machines.workers) {
-            worker.set_short_of_memory(is_short);
+            worker.operate(now).set_short_of_memory(is_short);
         }
     }
 

@@ -67,7 +67,7 @@ fn across(world: &World) -> Vec<(usize, usize)> {
 
 fn hints(world: &World, node: usize) -> HintsReport {
     let machines = world.nodes[node].machines.as_ref();
-    machines.map(|it| it.hub.hints()).unwrap_or_default()
+    machines.map(|it| it.hub.view().hints()).unwrap_or_default()
 }
 
 /// Publishes at both qualities of service, and is answered.

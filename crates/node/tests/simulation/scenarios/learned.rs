@@ -236,7 +236,7 @@ fn the_will_of_a_client_that_asks_for_placements_goes_out_only_when_it_is_gone()
         become_covered(world);
         let now = world.nodes[1].clock(&world.net);
         let hub = &world.nodes[1].machines.as_ref().expect("it is up").hub;
-        let placement = hub.placement(now, "placed").expect("it asked");
+        let placement = hub.view().placement(now, "placed").expect("it asked");
         let told = placement.sessions[0].node.clone();
         let nodes = 0..4;
         let (told, others): (Vec<usize>, Vec<usize>) =
@@ -306,7 +306,7 @@ fn a_client_that_asks_for_its_placement_while_a_node_dies_has_one() {
         for (number, name) in names.iter().enumerate() {
             let node = &world.nodes[number % 3];
             let hub = &node.machines.as_ref().expect("it is up").hub;
-            let placement = hub.placement(node.clock(&world.net), name);
+            let placement = hub.view().placement(node.clock(&world.net), name);
             assert!(placement.is_some(), "{name}, seed {seed}");
         }
     });

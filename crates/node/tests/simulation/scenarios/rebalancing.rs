@@ -28,7 +28,9 @@ fn pass(world: &mut World, seconds: u64, left: u64) {
 /// Made by all nodes so far.
 fn plans(world: &World) -> u64 {
     let machines = world.nodes.iter().filter_map(|it| it.machines.as_ref());
-    machines.map(|it| it.hub.rebalance_counts().plans).sum()
+    machines
+        .map(|it| it.hub.view().rebalance_counts().plans)
+        .sum()
 }
 
 #[test]
