@@ -16,8 +16,6 @@ pub(crate) const SETTLED: Duration = Duration::from_secs(30);
 const RUNS: usize = 10_000;
 /// Gaps of a stream that are sent.
 pub(crate) const GAPS: usize = 128;
-/// Gaps of a stream that are remembered.
-const FORMER_GAPS: usize = 16;
 /// Runs remembered after that: what arrived shortly before a node goes down is needed when it is up again.
 const RECENT_RUNS: usize = 1_000;
 
@@ -36,9 +34,10 @@ pub(crate) struct Mark {
     forgotten: u64,
     /// Runs that arrived before the node was up again: each of these did arrive, but nothing is known of others.
     former: VecDeque<(u64, u64)>,
-    /// Each time the node was up again: the last number up to which everything had arrived before, and the first one since. What lies between was not
-    /// sent here, or is only known one by one.
-    gaps: Vec<Gap>,
+    /// What had arrived when the node was up again.
+    before: ReceivedNumbers,
+    /// The first number since then that it had not sent before. `u64::MAX`: none yet; 1: it was never up again.
+    first: u64,
 }
 
 impl Mark {
@@ -52,7 +51,8 @@ impl Mark {
             runs: VecDeque::new(),
             forgotten: 0,
             former: VecDeque::new(),
-            gaps: Vec::new(),
+            before: ReceivedNumbers::up_to(0),
+            first: 1,
         }
     }
 
@@ -68,31 +68,17 @@ impl Mark {
 
     /// The node is up again: what it sends may be older than what others received meanwhile.
     pub fn restart(&mut self, now: Instant) {
+        let before = self.received();
         let mut former = std::mem::take(&mut self.former);
         former.append(&mut self.runs);
         let surplus = former.len().saturating_sub(RUNS);
         former.drain(..surplus);
-        let mut gaps = std::mem::take(&mut self.gaps);
-        if self.settled != u64::MAX || gaps.is_empty() {
-            let after = if self.settled == u64::MAX {
-                0
-            } else {
-                self.last
-            };
-            gaps.push(Gap {
-                after,
-                before: after,
-            });
-            gaps = bounded(gaps, FORMER_GAPS);
-        } else if let Some(gap) = gaps.last_mut() {
-            // Not everything had arrived since.
-            gap.before = gap.after;
-        }
         *self = Self {
             last: self.last,
             highest: self.highest,
             former,
-            gaps,
+            before,
+            first: u64::MAX,
             ..Self::new(now)
         };
     }
@@ -100,23 +86,28 @@ impl Mark {
     /// What arrived. The rest did not, because the node was down, or did not have the interests here yet; as long as that is possible, only what
     /// arrived is certain, and beyond [`GAPS`] only what arrived last.
     pub fn received(&self) -> ReceivedNumbers {
-        let mut gaps = self.gaps.clone();
-        if self.settled != u64::MAX {
-            return ReceivedNumbers::with_gaps(self.last, gaps);
+        if self.settled == u64::MAX {
+            let mut gaps = Vec::new();
+            let mut runs: Vec<_> = self.runs.iter().copied().collect();
+            runs.sort_unstable();
+            let skipped = runs.len().saturating_sub(GAPS);
+            let mut after = 0;
+            for (first, last) in runs.into_iter().skip(skipped) {
+                gaps.push(Gap {
+                    after,
+                    before: first,
+                });
+                after = after.max(last);
+            }
+            let since = ReceivedNumbers::with_gaps(after, gaps);
+            return self.before.union(&since);
         }
-        let mut after = gaps.pop().map_or(0, |gap| gap.after);
-        let runs = self.former.iter().chain(&self.runs);
-        let mut runs: Vec<_> = runs.filter(|(_, last)| *last > after).copied().collect();
-        runs.sort_unstable();
-        let skipped = runs.len().saturating_sub(GAPS);
-        for (first, last) in runs.into_iter().skip(skipped) {
-            gaps.push(Gap {
-                after,
-                before: first,
-            });
-            after = after.max(last);
-        }
-        ReceivedNumbers::with_gaps(self.last, gaps)
+        let gap = Gap {
+            after: 0,
+            before: self.first,
+        };
+        self.before
+            .union(&ReceivedNumbers::with_gaps(self.last, [gap]))
     }
 
     /// A message arrived.
@@ -127,10 +118,8 @@ impl Mark {
             self.settled = number;
         }
         self.add(number);
-        if let Some(gap) = self.gaps.last_mut()
-            && gap.before == gap.after
-        {
-            gap.before = gap.before.max(number);
+        if self.first == u64::MAX && number > self.before.last() {
+            self.first = number;
         }
         self.last = self.last.max(number);
     }
@@ -485,18 +474,13 @@ mod tests {
             (1..=30).filter(|it| marks.contain(id(*it))).collect()
         };
         assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12]);
-        // What came one by one before is forgotten when all has settled, but never more is claimed.
         mark.note(at(90_000), 14);
-        assert_eq!(received(&mark), [1, 2, 3, 12, 13, 14]);
+        assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12, 13, 14], "settled");
         mark.restart(at(100_000));
+        // It was sent before, and comes again.
+        mark.note(at(100_001), 13);
         (20..22).for_each(|number| mark.note(at(140_000), number));
-        assert_eq!(received(&mark), [1, 2, 3, 12, 13, 14, 20, 21]);
-        // The oldest gaps become one.
-        for round in 0..FORMER_GAPS as u64 {
-            mark.restart(at(200_000 + 100_000 * round));
-            mark.note(at(250_000 + 100_000 * round), 23 + 2 * round);
-        }
-        assert_eq!(received(&mark), [1, 2, 3, 23, 25, 27, 29]);
+        assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12, 13, 14, 20, 21]);
     }
 
     #[test]

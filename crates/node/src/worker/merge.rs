@@ -95,8 +95,8 @@ impl Worker {
                 snapshot.away_for.unwrap_or_default() < ours
             }
         };
-        let common = if is_same {
-            session.common_filters(&snapshot.subscriptions, &branch)
+        let steady = if is_same {
+            session.steady_filters(&snapshot.subscriptions, &branch)
         } else {
             Vec::new()
         };
@@ -107,7 +107,7 @@ impl Worker {
             is_same,
             is_void,
             begun,
-            common,
+            steady,
             fresh: Vec::new(),
             ended: Vec::new(),
         };
@@ -363,7 +363,7 @@ impl Session {
             in_flight,
             branch,
             is_same,
-            common,
+            steady,
             fresh,
             ended,
             ..
@@ -385,12 +385,17 @@ impl Session {
             let ours = ours.filter(|id| received.there.contain(**id));
             let theirs = branch.pending.iter().filter(|_| is_theirs_split);
             let unnamed = ours.chain(theirs).copied().collect();
+            // What came to a node where the session was a backup, it may have dropped.
+            let reached = queue::read_marks_of_branch(&branch.reached);
+            let came = match branch.from {
+                Some(_) => &reached,
+                None => &received.there,
+            };
             let came_there = |delivery: &Delivery| {
                 let topic = delivery.message.topic();
-                let is_common = common.iter().any(|it| it.filter.matches(topic));
-                is_common && plain(delivery).is_some_and(|id| received.there.contain(id))
+                let was_wanted = steady.iter().any(|it| it.filter.matches(topic));
+                was_wanted && plain(delivery).is_some_and(|id| came.contain(id))
             };
-            let came_there = |delivery: &Delivery| !branch.is_partial && came_there(delivery);
             self.end_what_is_done(&there, &known, &unnamed, came_there);
         }
         let mut here = Sent::default();
@@ -409,7 +414,8 @@ impl Session {
                 let was_split_off = is_ours_split && divergence.pending.binary_search(&id).is_ok();
                 let came_before = !divergence.is_partial && known.was_wanted(topic);
                 was_split_off
-                    || (came_before && received.all.contains(&id))
+                    || (came_before
+                        && (received.all.contains(&id) || divergence.reached.contain(id)))
                     || (received.since.contains(&id) && is_wanted(topic))
             })
         };
@@ -458,22 +464,24 @@ impl Session {
         merged
     }
 
-    /// Filters that this branch and another one hold, and that nobody asked for since they are two. Messages of shared subscriptions come to one session
-    /// only: those filters are left out.
-    fn common_filters(
+    /// Filters that another branch has held since it began: messages that they match and that arrived there came to it. Those of shared subscriptions
+    /// are left out, as their messages come to one member only.
+    fn steady_filters(
         &self,
         theirs: &[(SubscriptionFilter, Subscription)],
         branch: &Branch,
     ) -> Vec<SubscriptionFilter> {
-        let touched = self.divergence.as_deref().map(|it| &it.touched);
-        let is_common = |filter: &&SubscriptionFilter| {
-            !filter.is_shared()
-                && self.subscriptions.contains_key(*filter)
-                && !touched.is_some_and(|touched| touched.contains(*filter))
-                && !branch.touched.contains(filter)
+        let divergence = self.divergence.as_deref();
+        // What it had been asked for before, it held when this one began.
+        let held_then = |filter: &SubscriptionFilter| {
+            self.subscriptions.contains_key(filter)
+                && divergence.is_some_and(|it| it.is_copy_of(branch) && it.has_kept(filter))
+        };
+        let is_steady = |filter: &&SubscriptionFilter| {
+            !filter.is_shared() && (!branch.touched.contains(filter) || held_then(filter))
         };
         let theirs = theirs.iter().map(|(filter, _)| filter);
-        theirs.filter(is_common).cloned().collect()
+        theirs.filter(is_steady).cloned().collect()
     }
 
     /// The filters under which messages arrived until now. Messages under a filter that its client has unsubscribed from meanwhile arrived as long as

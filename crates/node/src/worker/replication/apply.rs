@@ -449,10 +449,8 @@ impl Sources {
                 backup.pending.retain(|pending| {
                     pending.arrival > mark || is_unknown(pending.delivery.message.id())
                 });
-                if let Some(history) = history {
-                    // What the primary had finished before is not in the full sync: a branch from before that may have it, or receive it late.
-                    session.marks = history.marks;
-                }
+                // What the primary had finished before is not in the full sync: a branch from before that may have it, or receive it late.
+                backup.reached = history.map(|history| history.marks).unwrap_or_default();
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

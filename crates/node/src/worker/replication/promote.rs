@@ -304,6 +304,7 @@ impl Session {
             number,
             stored,
             mut held,
+            mut reached,
             pending,
             awaited,
             ..
@@ -311,7 +312,7 @@ impl Session {
         for ((id, sequence), awaited) in awaited {
             // Its publisher has received no acknowledgement.
             held.handle_dropped(sequence);
-            self.marks.remove(id);
+            reached.remove(id);
             unblocked.extend(awaited.blocks);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
@@ -337,7 +338,7 @@ impl Session {
         if is_split {
             known.sort_unstable();
             let unheard = pending.iter().map(|it| it.delivery.message.id());
-            self.split_off(from, known, unheard.collect(), is_learning);
+            self.split_off(from, known, unheard.collect(), reached, is_learning);
         } else {
             self.ancestors.note(from);
         }

@@ -14,6 +14,10 @@ use thicket_session::{
 };
 
 use super::sessions::Session;
+use crate::{
+    marks::Marks,
+    queue::{marks_of_branch, read_marks_of_branch},
+};
 
 /// Messages remembered of the branches that a session merged: as many as the queues of two.
 const MERGED: usize = 200_000;
@@ -32,10 +36,16 @@ pub(in crate::worker) struct Divergence {
     pub pending: Vec<MessageId>,
     /// See [`Branch::shared`].
     pub shared: BTreeSet<MessageId>,
+    /// See [`Branch::reached`].
+    pub reached: Marks,
     /// See [`Branch::is_partial`].
     pub is_partial: bool,
     /// See [`Branch::touched`].
     pub touched: BTreeSet<SubscriptionFilter>,
+    /// Of these, those that were touched before the session was handed over to this node, and not since.
+    touched_before: BTreeSet<SubscriptionFilter>,
+    /// The primary of which this one is a copy: it handed the session over, or this was its backup.
+    copy_of: Option<Ancestor>,
     /// A client has connected since.
     pub is_served: bool,
     /// What came here with the session, or was merged from other branches: until those have ended they may be merged once more.
@@ -80,8 +90,14 @@ impl Divergence {
             known: branch.known.clone(),
             pending: branch.pending.clone(),
             shared: branch.shared.iter().copied().collect(),
+            reached: read_marks_of_branch(&branch.reached),
             is_partial: branch.is_partial,
             touched: branch.touched.iter().cloned().collect(),
+            touched_before: branch.touched.iter().cloned().collect(),
+            copy_of: branch
+                .ancestors
+                .as_ref()
+                .and_then(|all| all.last().copied()),
             is_served: true,
             merged: BTreeSet::new(),
         }
@@ -140,8 +156,20 @@ impl Divergence {
         known
     }
 
+    /// Whether this is a copy of another branch, which has never been one itself.
+    pub fn is_copy_of(&self, branch: &Branch) -> bool {
+        let is_it = |ancestor: &Ancestor| Some(*ancestor) == self.copy_of;
+        branch.from.is_none() && branch.ancestors.iter().flatten().any(is_it)
+    }
+
+    /// Whether nobody has asked for the filter since this one is a copy.
+    pub fn has_kept(&self, filter: &SubscriptionFilter) -> bool {
+        !self.touched.contains(filter) || self.touched_before.contains(filter)
+    }
+
     /// A SUBSCRIBE or UNSUBSCRIBE that the other node may lack.
     pub fn touch(&mut self, filter: SubscriptionFilter) {
+        self.touched_before.remove(&filter);
         if self.touched.len() < TOUCHED {
             self.touched.insert(filter);
         }
@@ -154,12 +182,13 @@ impl Session {
         self.divergence.get_or_insert_default()
     }
 
-    /// A backup is promoted. `known` ascends; see [`Divergence`].
+    /// A backup is promoted. `known` ascends; see [`Divergence`], also for the others.
     pub fn split_off(
         &mut self,
         from: Ancestor,
         known: Vec<MessageId>,
         mut pending: Vec<MessageId>,
+        reached: Marks,
         is_partial: bool,
     ) {
         pending.sort_unstable();
@@ -167,8 +196,10 @@ impl Session {
         self.inbound.branch();
         self.divergence = Some(Box::new(Divergence {
             from: Some(from),
+            copy_of: Some(from),
             known,
             pending,
+            reached,
             is_partial,
             ..Divergence::default()
         }));
@@ -212,6 +243,7 @@ impl Session {
             is_unserved: divergence.from.is_some() && !divergence.is_served,
             ancestors: Some(ancestors.0),
             shared: divergence.shared.iter().copied().collect(),
+            reached: marks_of_branch(&divergence.reached),
         }
     }
 
@@ -342,12 +374,42 @@ mod tests {
             assert_eq!(is_split_off, expected, "{node} {number}");
         }
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
-        ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), false);
+        ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), Marks::new(), false);
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
         assert!(ours.is_split_off(&rival(None, &[ancestor(2, 3), ancestor(2, 4)])));
         // A node of an older version sends no ancestors.
         let older = Branch::default();
         assert!(ours.is_split_off(&older) && !ours.is_rival_split_off(own, &older));
+    }
+
+    #[test]
+    fn what_a_branch_held_before_it_was_handed_over_is_told_from_what_was_asked_for_since() {
+        let filter = |text: &str| SubscriptionFilter::parse(text).expect("valid");
+        let primary = Branch {
+            touched: vec![filter("before"), filter("again")],
+            ancestors: Some(vec![ancestor(2, 3), ancestor(2, 4)]),
+            ..Branch::default()
+        };
+        let mut ours = Divergence::of(&primary);
+        ours.touch(filter("again"));
+        ours.touch(filter("since"));
+        let kept =
+            ["never touched", "before", "again", "since"].map(|it| ours.has_kept(&filter(it)));
+        assert_eq!(kept, [true, true, false, false]);
+        let later = Branch {
+            ancestors: Some(vec![ancestor(2, 4), ancestor(2, 9)]),
+            ..Branch::default()
+        };
+        assert!(ours.is_copy_of(&primary) && ours.is_copy_of(&later));
+        let former = Branch {
+            ancestors: Some(vec![ancestor(2, 3)]),
+            ..Branch::default()
+        };
+        let promoted = Branch {
+            from: Some(ancestor(2, 3)),
+            ..later
+        };
+        assert!(!ours.is_copy_of(&former) && !ours.is_copy_of(&promoted));
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub(in crate::worker) struct Merging {
     pub is_void: bool,
     /// What had arrived here before the other one's filters were merged.
     pub begun: Begun,
-    /// Filters without groups that both held before either of them was partitioned, and hold now.
-    pub common: Vec<SubscriptionFilter>,
+    /// Filters without groups that the other one has held since it began.
+    pub steady: Vec<SubscriptionFilter>,
     /// Filters that were not held here before.
     pub fresh: Vec<SubscriptionFilter>,
     /// Filters that were held here until now.

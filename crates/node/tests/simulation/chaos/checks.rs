@@ -243,10 +243,10 @@ fn may_come_twice(
     if ledger.is_cramped && publication.is_sent_again {
         return Some(Excuse::Refused);
     }
-    // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a node sent
-    // at QoS 0 before it died, nobody else knows of.
+    // Over trees, or while a link stands still, a client that moved may get a copy beside the one at QoS 0 where it was before; and what a node
+    // sent at QoS 0 before it died, nobody else knows of.
     let has_gone = !ledger.kills.is_empty() || ledger.is_split;
-    let is_moved = routing != RoutingMode::Mesh || has_gone;
+    let is_moved = routing != RoutingMode::Mesh || ledger.has_partitions || has_gone;
     // Before its SUBSCRIBE is acknowledged, a node may send at QoS 0 what it sends another node for its backup at a higher one.
     let is_early = !(life.held.iter()).any(|held| {
         let since = held.since.unwrap_or(u64::MAX);

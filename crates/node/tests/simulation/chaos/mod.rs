@@ -727,6 +727,7 @@ fn nodes_that_are_drained_while_others_stand_still_lose_nothing() {
         Plan::DRAINED,
         &[
             (RoutingMode::Mesh, &[88, 228]),
+            (RoutingMode::Flood, &[7]),
             (RoutingMode::Topic, &[169, 181, 297]),
         ],
     );
