@@ -86,28 +86,40 @@ impl Mark {
     /// What arrived. The rest did not, because the node was down, or did not have the interests here yet; as long as that is possible, only what
     /// arrived is certain, and beyond [`GAPS`] only what arrived last.
     pub fn received(&self) -> ReceivedNumbers {
-        if self.settled == u64::MAX {
-            let mut gaps = Vec::new();
-            let mut runs: Vec<_> = self.runs.iter().copied().collect();
-            runs.sort_unstable();
-            let skipped = runs.len().saturating_sub(GAPS);
-            let mut after = 0;
-            for (first, last) in runs.into_iter().skip(skipped) {
-                gaps.push(Gap {
-                    after,
-                    before: first,
-                });
-                after = after.max(last);
-            }
-            let since = ReceivedNumbers::with_gaps(after, gaps);
-            return self.before.union(&since);
+        self.before.union(&self.received_since_up())
+    }
+
+    /// What arrived after something had begun here, when the last number was `last`. What the node sent again since it is up counts.
+    pub fn received_since(&self, begun: Instant, last: u64) -> ReceivedNumbers {
+        if self.up_since >= begun {
+            self.before.after(last).union(&self.received_since_up())
+        } else {
+            self.received().after(last)
         }
-        let gap = Gap {
-            after: 0,
-            before: self.first,
-        };
-        self.before
-            .union(&ReceivedNumbers::with_gaps(self.last, [gap]))
+    }
+
+    /// What arrived since the node is up.
+    fn received_since_up(&self) -> ReceivedNumbers {
+        if self.settled != u64::MAX {
+            let gap = Gap {
+                after: 0,
+                before: self.first,
+            };
+            return ReceivedNumbers::with_gaps(self.last, [gap]);
+        }
+        let mut gaps = Vec::new();
+        let mut runs: Vec<_> = self.runs.iter().copied().collect();
+        runs.sort_unstable();
+        let skipped = runs.len().saturating_sub(GAPS);
+        let mut after = 0;
+        for (first, last) in runs.into_iter().skip(skipped) {
+            gaps.push(Gap {
+                after,
+                before: first,
+            });
+            after = after.max(last);
+        }
+        ReceivedNumbers::with_gaps(after, gaps)
     }
 
     /// A message arrived.
@@ -237,7 +249,7 @@ impl ReceivedNumbers {
         number <= self.last && !self.gaps.iter().any(|gap| gap.contains(number))
     }
 
-    /// The part of it that arrived later than a number.
+    /// The part of it above a number.
     pub fn after(&self, number: u64) -> Self {
         // A gap in which it lies, or that begins with the next one, continues from what is left out.
         let reaches = |gap: &&Gap| gap.after <= number && number < gap.before;
@@ -474,6 +486,14 @@ mod tests {
             (1..=30).filter(|it| marks.contain(id(*it))).collect()
         };
         assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12]);
+        let since = |mark: &Mark, begun, last| -> Vec<u64> {
+            let since = mark.received_since(at(begun), last);
+            (1..=30).filter(|it| since.contains(*it)).collect()
+        };
+        assert_eq!(since(&mark, 50_003, 7), [8, 12]);
+        // It was up again after that: what came then counts, whatever its number.
+        assert_eq!(since(&mark, 50_001, 20), [12]);
+        assert_eq!(since(&mark, 50_001, 7), [8, 12]);
         mark.note(at(90_000), 14);
         assert_eq!(received(&mark), [1, 2, 3, 7, 8, 12, 13, 14], "settled");
         mark.restart(at(100_000));

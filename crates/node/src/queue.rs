@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
-        Branch, Delivery, Generations, InboundId, JournalVersion, MessageId, MessageStream,
-        decode_queue, encode_queue,
+        Branch, Delivery, Generations, InboundId, JournalVersion, MessageStream, decode_queue,
+        encode_queue,
     },
     time::Instant,
 };
@@ -52,23 +52,6 @@ fn numbers(marks: &Marks) -> Vec<(MessageStream, u64)> {
         }
     }
     numbers
-}
-
-/// Marks as a branch carries them.
-pub(crate) fn marks_of_branch(marks: &Marks) -> Vec<MessageId> {
-    let id = |(stream, number): (MessageStream, u64)| MessageId {
-        node: stream.node,
-        incarnation: stream.incarnation,
-        stream: stream.stream,
-        number,
-    };
-    numbers(marks).into_iter().map(id).collect()
-}
-
-/// Reads what `marks_of_branch` wrote.
-pub(crate) fn read_marks_of_branch(ids: &[MessageId]) -> Marks {
-    let number = |id: &MessageId| (id.stream_id(), id.number);
-    read_numbers(&ids.iter().map(number).collect())
 }
 
 /// Reads what `numbers` wrote.

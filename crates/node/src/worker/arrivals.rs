@@ -64,12 +64,12 @@ impl Session {
             return streams.union(&self.marks);
         };
         let since = streams.iter().map(|(stream, received)| {
-            let is_up_since = |mark: &Mark| mark.up_since() >= begun.at;
-            let received = match begun.last.get(stream) {
-                Some(last) if !marks.get(stream).is_some_and(is_up_since) => received.after(*last),
-                Some(_) | None => received.clone(),
+            let since = match (begun.last.get(stream), marks.get(stream)) {
+                (Some(last), Some(mark)) => mark.received_since(begun.at, *last),
+                (Some(last), None) => received.after(*last),
+                (None, _) => received.clone(),
             };
-            (*stream, received)
+            (*stream, since)
         });
         since.collect::<Marks>().union(&self.marks)
     }

@@ -385,16 +385,11 @@ impl Session {
             let ours = ours.filter(|id| received.there.contain(**id));
             let theirs = branch.pending.iter().filter(|_| is_theirs_split);
             let unnamed = ours.chain(theirs).copied().collect();
-            // What came to a node where the session was a backup, it may have dropped.
-            let reached = queue::read_marks_of_branch(&branch.reached);
-            let came = match branch.from {
-                Some(_) => &reached,
-                None => &received.there,
-            };
             let came_there = |delivery: &Delivery| {
                 let topic = delivery.message.topic();
                 let was_wanted = steady.iter().any(|it| it.filter.matches(topic));
-                was_wanted && plain(delivery).is_some_and(|id| came.contain(id))
+                let id = plain(delivery).filter(|_| was_wanted && !branch.is_partial);
+                id.is_some_and(|id| received.there.contain(id))
             };
             self.end_what_is_done(&there, &known, &unnamed, came_there);
         }
@@ -414,8 +409,7 @@ impl Session {
                 let was_split_off = is_ours_split && divergence.pending.binary_search(&id).is_ok();
                 let came_before = !divergence.is_partial && known.was_wanted(topic);
                 was_split_off
-                    || (came_before
-                        && (received.all.contains(&id) || divergence.reached.contain(id)))
+                    || (came_before && received.all.contains(&id))
                     || (received.since.contains(&id) && is_wanted(topic))
             })
         };

@@ -77,9 +77,6 @@ pub struct Branch {
     pub ancestors: Option<Vec<Ancestor>>,
     /// Messages that branches which it merged held when they were split off.
     pub shared: Vec<MessageId>,
-    /// Of a backup: what had reached its primary when that had sent it the whole session, if nodes were down then. Numbers of streams, as `thicket-node`
-    /// writes its marks.
-    pub reached: Vec<MessageId>,
 }
 
 /// A delayed will.
@@ -349,7 +346,6 @@ impl Writer {
             branch.is_unserved,
             branch.since_connect.is_some(),
             branch.ancestors.is_some(),
-            !branch.reached.is_empty(),
         ];
         let bits = bits.into_iter().zip(0..);
         self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
@@ -369,9 +365,6 @@ impl Writer {
                 self.u64(ancestor.number);
             }
             self.message_ids(&branch.shared);
-        }
-        if !branch.reached.is_empty() {
-            self.message_ids(&branch.reached);
         }
     }
 
@@ -549,9 +542,6 @@ impl<'a> Reader<'a> {
             })?);
             branch.shared = self.list("messages of a branch", Self::message_id)?;
         }
-        if bits & 32 != 0 {
-            branch.reached = self.list("numbers of a branch", Self::message_id)?;
-        }
         Ok(branch)
     }
 
@@ -710,7 +700,6 @@ mod tests {
                     stream: 3,
                     number: 4,
                 }],
-                reached: vec![delivery(7, Qos::AtLeastOnce).message.id()],
             }),
         }
     }

@@ -450,7 +450,7 @@ impl Sources {
                     pending.arrival > mark || is_unknown(pending.delivery.message.id())
                 });
                 // What the primary had finished before is not in the full sync: a branch from before that may have it, or receive it late.
-                backup.reached = history.map(|history| history.marks).unwrap_or_default();
+                session.marks = history.map(|history| history.marks).unwrap_or_default();
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

@@ -304,7 +304,6 @@ impl Session {
             number,
             stored,
             mut held,
-            mut reached,
             pending,
             awaited,
             ..
@@ -312,7 +311,7 @@ impl Session {
         for ((id, sequence), awaited) in awaited {
             // Its publisher has received no acknowledgement.
             held.handle_dropped(sequence);
-            reached.remove(id);
+            self.marks.remove(id);
             unblocked.extend(awaited.blocks);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
@@ -338,7 +337,7 @@ impl Session {
         if is_split {
             known.sort_unstable();
             let unheard = pending.iter().map(|it| it.delivery.message.id());
-            self.split_off(from, known, unheard.collect(), reached, is_learning);
+            self.split_off(from, known, unheard.collect(), is_learning);
         } else {
             self.ancestors.note(from);
         }

@@ -14,10 +14,6 @@ use thicket_session::{
 };
 
 use super::sessions::Session;
-use crate::{
-    marks::Marks,
-    queue::{marks_of_branch, read_marks_of_branch},
-};
 
 /// Messages remembered of the branches that a session merged: as many as the queues of two.
 const MERGED: usize = 200_000;
@@ -36,8 +32,6 @@ pub(in crate::worker) struct Divergence {
     pub pending: Vec<MessageId>,
     /// See [`Branch::shared`].
     pub shared: BTreeSet<MessageId>,
-    /// See [`Branch::reached`].
-    pub reached: Marks,
     /// See [`Branch::is_partial`].
     pub is_partial: bool,
     /// See [`Branch::touched`].
@@ -90,7 +84,6 @@ impl Divergence {
             known: branch.known.clone(),
             pending: branch.pending.clone(),
             shared: branch.shared.iter().copied().collect(),
-            reached: read_marks_of_branch(&branch.reached),
             is_partial: branch.is_partial,
             touched: branch.touched.iter().cloned().collect(),
             touched_before: branch.touched.iter().cloned().collect(),
@@ -188,7 +181,6 @@ impl Session {
         from: Ancestor,
         known: Vec<MessageId>,
         mut pending: Vec<MessageId>,
-        reached: Marks,
         is_partial: bool,
     ) {
         pending.sort_unstable();
@@ -199,7 +191,6 @@ impl Session {
             copy_of: Some(from),
             known,
             pending,
-            reached,
             is_partial,
             ..Divergence::default()
         }));
@@ -243,7 +234,6 @@ impl Session {
             is_unserved: divergence.from.is_some() && !divergence.is_served,
             ancestors: Some(ancestors.0),
             shared: divergence.shared.iter().copied().collect(),
-            reached: marks_of_branch(&divergence.reached),
         }
     }
 
@@ -374,7 +364,7 @@ mod tests {
             assert_eq!(is_split_off, expected, "{node} {number}");
         }
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
-        ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), Marks::new(), false);
+        ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), false);
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
         assert!(ours.is_split_off(&rival(None, &[ancestor(2, 3), ancestor(2, 4)])));
         // A node of an older version sends no ancestors.

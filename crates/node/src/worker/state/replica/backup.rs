@@ -9,7 +9,7 @@ use thicket_session::{
 };
 
 use super::pending::{Pending, Pendings};
-use crate::{Limits, marks::Marks, worker::state::seen::AcceptedPublications};
+use crate::{Limits, worker::state::seen::AcceptedPublications};
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
 pub(in crate::worker) const ADOPTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,8 +45,6 @@ pub(in crate::worker) struct Backup {
     pub handed_at: Option<u64>,
     /// What had reached the session at the primary, as an encoded `History`.
     pub history: Option<Vec<u8>>,
-    /// See `Branch::reached`.
-    pub reached: Marks,
 }
 
 #[derive(Debug)]
@@ -82,7 +80,6 @@ impl Backup {
             passed: BTreeMap::new(),
             handed_at: None,
             history: None,
-            reached: Marks::new(),
         }
     }
 
