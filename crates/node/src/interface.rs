@@ -259,7 +259,7 @@ pub enum HubOutput {
     },
     /// Run the task on another thread, then hand over what it returns as [`HubInput::Planned`].
     Plan(Box<crate::RebalanceTask>),
-    /// The result of [`Hub::place`](crate::Hub::place) with this number.
+    /// The result of [`HubOperator::place`](crate::HubOperator::place) with this number.
     Placed {
         /// Of the call.
         number: u64,

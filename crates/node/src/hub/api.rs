@@ -262,7 +262,7 @@ impl HubOperator<'_> {
         self.hub.serve_placed(now);
     }
 
-    /// Asks the rebalancer; the answer is fetched by the number, [`Hub::rebalance_answer`].
+    /// Asks the rebalancer; the answer is fetched by the number, [`rebalance_answer`](Self::rebalance_answer).
     pub fn ask_rebalance(&mut self, wish: RebalanceWish) -> u64 {
         let now = self.now;
         self.hub.at_rest = None;
