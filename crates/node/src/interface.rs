@@ -140,7 +140,7 @@ pub enum WorkerOutput {
         /// The first one that is needed.
         segment: u64,
     },
-    /// The result of `Worker::publish_unowned`.
+    /// The result of `WorkerOperator::publish_unowned`.
     Published {
         /// Its number.
         number: u64,

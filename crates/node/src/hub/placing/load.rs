@@ -63,7 +63,7 @@ impl Loads {
 }
 
 impl Placing {
-    /// See [`crate::Hub::set_load`].
+    /// See [`crate::HubOperator::set_load`].
     pub(in crate::hub) fn set_load(&mut self, cx: &mut Context, now: Now, load: NodeLoad) {
         let is_draining = self.loads.own.load.is_draining;
         self.loads.own.load = NodeLoad {
@@ -78,12 +78,12 @@ impl Placing {
         self.expire_placements(cx, now);
     }
 
-    /// See [`crate::Hub::drain`].
+    /// See [`crate::HubOperator::drain`].
     pub(in crate::hub) fn drain(&mut self, cx: &mut Context, now: Now) {
         self.set_draining(cx, now, true);
     }
 
-    /// See [`crate::Hub::end_drain`].
+    /// See [`crate::HubOperator::end_drain`].
     pub(in crate::hub) fn end_drain(&mut self, cx: &mut Context, now: Now) {
         self.set_draining(cx, now, false);
     }
@@ -94,7 +94,7 @@ impl Placing {
         self.update_balancer(cx, now);
     }
 
-    /// See [`crate::Hub::is_draining`].
+    /// See [`crate::HubView::is_draining`].
     pub(in crate::hub) const fn is_draining(&self) -> bool {
         self.loads.own.load.is_draining
     }

@@ -97,7 +97,7 @@ impl Placing {
         self.sites.of(node)
     }
 
-    /// See [`crate::Hub::site_prices`].
+    /// See [`crate::HubView::site_prices`].
     pub(in crate::hub) const fn site_prices(&self) -> &SitePrices {
         self.sites.prices()
     }

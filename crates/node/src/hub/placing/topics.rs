@@ -168,7 +168,7 @@ impl Placing {
         self.topics.others.remove(&node);
     }
 
-    /// See [`crate::Hub::topics`].
+    /// See [`crate::HubView::topics`].
     pub(in crate::hub) fn topics(&self, cx: &Context) -> Vec<TopicReport> {
         let mut topics: Vec<TopicReport> = self
             .rates_by_node(cx)

@@ -120,7 +120,7 @@ enum Asker {
 }
 
 impl Placing {
-    /// See [`crate::Hub::place`].
+    /// See [`crate::HubOperator::place`].
     pub(in crate::hub) fn place(
         &mut self,
         cx: &mut Context,
@@ -150,7 +150,7 @@ impl Placing {
         );
     }
 
-    /// See [`crate::Hub::unplace`].
+    /// See [`crate::HubOperator::unplace`].
     pub(in crate::hub) fn unplace(
         &mut self,
         cx: &mut Context,
@@ -199,7 +199,7 @@ impl Placing {
         self.asked(now, name).is_some()
     }
 
-    /// See [`crate::Hub::placement`].
+    /// See [`crate::HubView::placement`].
     pub(in crate::hub) fn placement(
         &self,
         cx: &Context,
@@ -210,7 +210,7 @@ impl Placing {
         Some(self.placement_report(cx, now, &known.placement, known.until))
     }
 
-    /// See [`crate::Hub::placements`].
+    /// See [`crate::HubView::placements`].
     pub(in crate::hub) fn placements(
         &self,
         cx: &Context,

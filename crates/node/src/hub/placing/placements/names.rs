@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Placing {
-    /// See [`crate::Hub::placed_name`].
+    /// See [`crate::HubView::placed_name`].
     pub(in crate::hub) fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
         let (known, session) = self.placed_session(now, name)?;
         let placement = &known.placement;
@@ -49,7 +49,7 @@ impl Placing {
         })
     }
 
-    /// See [`crate::Hub::placed_names`].
+    /// See [`crate::HubView::placed_names`].
     pub(in crate::hub) fn placed_names(
         &self,
         now: Now,
@@ -65,7 +65,7 @@ impl Placing {
         found.map(|(name, _)| (**name).to_owned()).collect()
     }
 
-    /// See [`crate::Hub::further_sessions`].
+    /// See [`crate::HubView::further_sessions`].
     pub(in crate::hub) fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
         let known = self.placements.known.iter();
         let of_client =

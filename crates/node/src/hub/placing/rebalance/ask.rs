@@ -36,7 +36,7 @@ struct Own {
 type Answer = Result<RebalanceReport, RebalanceError>;
 
 impl Placing {
-    /// See [`crate::Hub::ask_rebalance`].
+    /// See [`crate::HubOperator::ask_rebalance`].
     pub(in crate::hub) fn ask_rebalance(
         &mut self,
         cx: &mut Context,
@@ -59,7 +59,7 @@ impl Placing {
         number
     }
 
-    /// See [`crate::Hub::rebalance_answer`].
+    /// See [`crate::HubOperator::rebalance_answer`].
     pub(in crate::hub) fn rebalance_answer(&mut self, number: u64) -> Option<Answer> {
         let asks = &mut self.rebalance.asks;
         let Some(own) = asks.own.get_mut(&number) else {

@@ -381,7 +381,7 @@ impl Placing {
         }
     }
 
-    /// See [`crate::Hub::rebalance_counts`].
+    /// See [`crate::HubView::rebalance_counts`].
     pub(in crate::hub) const fn rebalance_counts(&self) -> &RebalanceCounts {
         &self.rebalance.counts
     }

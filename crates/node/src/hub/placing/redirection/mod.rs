@@ -383,12 +383,12 @@ impl Placing {
             .update(now.instant.as_millis(), candidates);
     }
 
-    /// See [`crate::Hub::redirections`].
+    /// See [`crate::HubView::redirections`].
     pub(in crate::hub) fn redirections(&self) -> RedirectionReport {
         self.redirection.decisions.report()
     }
 
-    /// See [`crate::Hub::explain_client`].
+    /// See [`crate::HubView::explain_client`].
     pub(in crate::hub) fn explain_client(
         &self,
         cx: &Context,
