@@ -79,7 +79,8 @@ class Notifications(unittest.TestCase):
             while probe is None and node.poll() is None:
                 try:
                     probe = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
-                except ConnectionRefusedError:
+                except ConnectionError:
+                    # Refused, or reset while it begins to listen.
                     continue
             self.assertIsNotNone(probe)
             probe.close()
