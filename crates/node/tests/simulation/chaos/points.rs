@@ -80,7 +80,7 @@ impl Run {
     /// Whether what is promised permits this node to be killed.
     fn may_kill(&mut self, node: usize) -> bool {
         if self.plan.kills {
-            // Another node than the last one only when every session that this one has is known to all: else its client would find none.
+            // Another node than the last one is killed only when every session has its backups again: else a client may find no session.
             let is_same = self.points.last == Some(node);
             return self.points.down.is_empty() && (is_same || self.world.is_covered());
         }
