@@ -114,7 +114,6 @@ impl Hub {
 impl HubOperator<'_> {
     /// What must be the same on all nodes, as it is set here. Others may have sent theirs before.
     pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
-        self.hub.at_rest = None;
         self.hub.agreement.own = settings;
         for (slot, node) in self.hub.cx.up.clone() {
             self.hub.send_settings(slot, node);

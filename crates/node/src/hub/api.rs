@@ -223,7 +223,6 @@ impl HubOperator<'_> {
     /// The load of this node, as the shell measured it; once a second or so. The other nodes are sent it if it has changed enough.
     pub fn set_load(&mut self, load: NodeLoad) {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub.placing.set_load(&mut self.hub.cx, now, load);
         self.hub.serve_placed(now);
     }
@@ -231,21 +230,18 @@ impl HubOperator<'_> {
     /// This node is about to leave: no client is sent here any more, and clients that connect are sent elsewhere.
     pub fn drain(&mut self) {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub.placing.drain(&mut self.hub.cx, now);
     }
 
     /// This node stays.
     pub fn end_drain(&mut self) {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub.placing.end_drain(&mut self.hub.cx, now);
     }
 
     /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with the same number, which is the caller's.
     pub fn place(&mut self, number: u64, request: PlacementRequest) {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub
             .placing
             .place(&mut self.hub.cx, now, number, request);
@@ -255,7 +251,6 @@ impl HubOperator<'_> {
     /// Removes the placement of a client; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with what it had.
     pub fn unplace(&mut self, number: u64, client_id: String) {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub
             .placing
             .unplace(&mut self.hub.cx, now, number, client_id);
@@ -265,7 +260,6 @@ impl HubOperator<'_> {
     /// Asks the rebalancer; the answer is fetched by the number, [`rebalance_answer`](Self::rebalance_answer).
     pub fn ask_rebalance(&mut self, wish: RebalanceWish) -> u64 {
         let now = self.now;
-        self.hub.at_rest = None;
         self.hub.placing.ask_rebalance(&mut self.hub.cx, now, wish)
     }
 

@@ -158,6 +158,7 @@ impl Hub {
     /// See [`HubOperator`].
     #[must_use]
     pub const fn operate(&mut self, now: Now) -> HubOperator<'_> {
+        self.at_rest = None;
         HubOperator { hub: self, now }
     }
 
@@ -731,7 +732,6 @@ impl HubView<'_> {
 impl HubOperator<'_> {
     /// CPU and memory of this node that are free, in percent. To be called now and then: the values of other nodes go to the workers with it.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
-        self.hub.at_rest = None;
         self.hub
             .cx
             .overlay
@@ -741,7 +741,6 @@ impl HubOperator<'_> {
 
     /// Sends the other nodes what they display about this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
-        self.hub.at_rest = None;
         self.hub.cx.overlay.set_summary(clients, subscriptions);
     }
 }

@@ -95,7 +95,7 @@ impl Worker {
                 snapshot.away_for.unwrap_or_default() < ours
             }
         };
-        let steady = if is_same {
+        let steady = if is_same && !branch.is_partial {
             session.steady_filters(&snapshot.subscriptions, &branch)
         } else {
             Vec::new()
@@ -388,8 +388,7 @@ impl Session {
             let came_there = |delivery: &Delivery| {
                 let topic = delivery.message.topic();
                 let was_wanted = steady.iter().any(|it| it.filter.matches(topic));
-                let id = plain(delivery).filter(|_| was_wanted && !branch.is_partial);
-                id.is_some_and(|id| received.there.contain(id))
+                was_wanted && plain(delivery).is_some_and(|id| received.there.contain(id))
             };
             self.end_what_is_done(&there, &known, &unnamed, came_there);
         }

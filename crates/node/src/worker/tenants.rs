@@ -1,8 +1,8 @@
 //! The sessions of each tenant at a worker: how many there are, and what waits for them.
 
-use super::{WorkerOperator, WorkerView};
 use thicket_session::server::{Tally, Waiting};
 
+use super::{WorkerOperator, WorkerView};
 use crate::{TenantId, TenantLimits, TenantUsage, tenants};
 
 /// All tenants.

@@ -27,7 +27,6 @@ mod keep;
 mod queue;
 mod wire;
 
-use crate::hub::HubView;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
@@ -42,14 +41,6 @@ use thicket_overlay::{
 };
 use thicket_session::time::Instant;
 
-impl HubView<'_> {
-    /// What is kept for nodes that are down.
-    #[must_use]
-    pub fn hints(&self) -> HintsReport {
-        self.hub.hints.report(None)
-    }
-}
-
 #[cfg(test)]
 pub(super) use self::wire::KINDS as HINT_KINDS;
 use self::{
@@ -58,7 +49,7 @@ use self::{
     wire::{Backups, Carried},
 };
 pub(super) use self::{arrive::HintArrivals, wire::HintMessage};
-use super::{Hub, control::RetainedRecord, outgoing::Forwarded};
+use super::{Hub, HubView, control::RetainedRecord, outgoing::Forwarded};
 use crate::{
     EventLevel, HintsReport, Now, OnFull, WorkerId,
     messages::{ForwardEntry, NumberRuns, Origin},
@@ -232,6 +223,14 @@ impl Hints {
         if next <= end {
             runs.push((next, end));
         }
+    }
+}
+
+impl HubView<'_> {
+    /// What is kept for nodes that are down.
+    #[must_use]
+    pub fn hints(&self) -> HintsReport {
+        self.hub.hints.report(None)
     }
 }
 

@@ -5,47 +5,45 @@ use std::time::Duration;
 
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
 
-use super::{Kept, RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by};
+use super::{RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by};
 use crate::{
     Now,
-    hub::{
-        Hub, Message,
-        control::{RetainedRecord, WriteTime},
-    },
+    hub::{Hub, Message, control::RetainedRecord},
     messages::{Origin, Way},
 };
 
-/// What a node wrote so long before it went down has reached all others.
+/// What a node wrote longer ago than this when it goes down is taken to have reached all others.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// Records with their origins.
 type Page = Vec<(Origin, Vec<u8>)>;
 
 impl RetainedMessages {
-    /// Messages and removals of those that are wanted, in pages of some [`PAGE_BYTES`].
-    fn pages(
-        &self,
-        now: Now,
-        is_wanted: impl Fn(&Kept) -> bool,
-        is_removal_wanted: impl Fn(WriteTime) -> bool,
-    ) -> Vec<Page> {
-        let mut pages = vec![Page::new()];
+    /// Messages and removals, in pages of some [`PAGE_BYTES`]. `is_wanted`: by the node that wrote it and the time since then; `None`: it was before this
+    /// node was started.
+    fn pages(&self, now: Now, is_wanted: impl Fn(NodeId, Option<Duration>) -> bool) -> Vec<Page> {
+        let mut pages: Vec<Page> = Vec::new();
         let mut bytes = 0;
         let mut add = |origin: Origin, record: Vec<u8>| {
-            if bytes > PAGE_BYTES {
-                bytes = 0;
-                pages.push(Vec::new());
+            let len = record.len() + 28;
+            match pages.last_mut().filter(|_| bytes <= PAGE_BYTES) {
+                Some(page) => {
+                    bytes += len;
+                    page.push((origin, record));
+                }
+                None => {
+                    bytes = len;
+                    pages.push(vec![(origin, record)]);
+                }
             }
-            bytes += record.len() + 28;
-            pages
-                .last_mut()
-                .expect("never empty")
-                .push((origin, record));
         };
-        for (topic, kept) in self.tree.iter().filter(|(_, kept)| is_wanted(kept)) {
+        for (topic, kept) in self.tree.iter() {
+            let (time, writer) = kept.written;
+            if !is_wanted(writer, kept.at.map(|at| now.instant.since(at))) {
+                continue;
+            }
             let mut record = Vec::new();
             if kept.expires_at.is_some_and(|at| at <= now.instant) {
-                let (time, writer) = kept.written;
                 removal(topic, time).encode(&mut record);
                 add(removed_by(writer), record);
             } else {
@@ -53,11 +51,13 @@ impl RetainedMessages {
                 add(kept.origin, record);
             }
         }
-        let removed = self.removed.iter();
-        for (topic, (time, writer)) in removed.filter(|(_, written)| is_removal_wanted(*written)) {
-            let mut record = Vec::new();
-            removal(topic, time).encode(&mut record);
-            add(removed_by(writer), record);
+        for (topic, (time, writer)) in self.removed.iter() {
+            let age = Duration::from_millis(self.clock.millis.saturating_sub(time.millis));
+            if is_wanted(writer, Some(age)) {
+                let mut record = Vec::new();
+                removal(topic, time).encode(&mut record);
+                add(removed_by(writer), record);
+            }
         }
         pages
     }
@@ -99,34 +99,28 @@ impl Hub {
     }
 
     fn send_retained(&mut self, now: Now, node: NodeId) {
-        let pages = self.retained.pages(now, |_| true, |_| true);
+        let pages = self.retained.pages(now, |_, _| true);
         self.send_pages(node, &pages);
     }
 
     /// A node is down. Its last writes may have come to some of the others only, and if nobody waits for their acknowledgement nobody sends them again:
     /// all that received them pass them on.
     pub(in crate::hub) fn pass_on_writes_of(&mut self, now: Now, node: NodeId) {
-        let clock = self.retained.clock.millis;
-        let is_last = |kept: &Kept| {
-            let age = kept.at.map(|at| now.instant.since(at));
-            let is_its = kept.written.1 == node;
-            if is_its && age.is_some_and(|age| age >= LAST_WRITES) {
+        let is_last = |writer: NodeId, age: Option<Duration>| {
+            let age = age.filter(|_| writer == node);
+            if age.is_some_and(|age| age >= LAST_WRITES) {
                 thicket_session::reach!("time LAST_WRITES");
             }
-            is_its && age.is_some_and(|age| age < LAST_WRITES)
+            age.is_some_and(|age| age < LAST_WRITES)
         };
-        let is_last_removal = |(time, writer): WriteTime| {
-            let age = Duration::from_millis(clock.saturating_sub(time.millis));
-            writer == node && age < LAST_WRITES
-        };
-        let pages = self.retained.pages(now, is_last, is_last_removal);
+        let pages = self.retained.pages(now, is_last);
         for other in self.cx.up.values().copied().collect::<Vec<_>>() {
             self.send_pages(other, &pages);
         }
     }
 
     fn send_pages(&mut self, node: NodeId, pages: &[Page]) {
-        for page in pages.iter().filter(|page| !page.is_empty()) {
+        for page in pages {
             let messages = page
                 .iter()
                 .map(|(origin, record)| RetainedRecord {

@@ -16,7 +16,6 @@ mod queries;
 mod store;
 mod tombstones;
 
-use crate::hub::HubView;
 use std::{
     collections::{BTreeSet, VecDeque},
     time::Duration,
@@ -35,7 +34,7 @@ use self::{
     store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
-use super::{Hub, control::WriteTime, outgoing::Forwarded};
+use super::{Hub, HubView, control::WriteTime, outgoing::Forwarded};
 use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,

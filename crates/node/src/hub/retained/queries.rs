@@ -1,12 +1,11 @@
 //! What filters match, in pages: for new subscriptions, and for operators.
 
-use crate::hub::HubView;
 use thicket_session::retained::{RetainedCursor, RetainedProgress};
 
 use super::{Kept, RetainedMessages};
 use crate::{
     Now, WorkerId,
-    hub::Hub,
+    hub::{Hub, HubView},
     messages::{RetainedQuery, ToWorker},
     work,
 };

@@ -87,10 +87,7 @@ impl Divergence {
             is_partial: branch.is_partial,
             touched: branch.touched.iter().cloned().collect(),
             touched_before: branch.touched.iter().cloned().collect(),
-            copy_of: branch
-                .ancestors
-                .as_ref()
-                .and_then(|all| all.last().copied()),
+            copy_of: branch.ancestors.iter().flatten().last().copied(),
             is_served: true,
             merged: BTreeSet::new(),
         }

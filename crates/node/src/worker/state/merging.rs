@@ -20,7 +20,7 @@ pub(in crate::worker) struct Merging {
     pub is_void: bool,
     /// What had arrived here before the other one's filters were merged.
     pub begun: Begun,
-    /// Filters without groups that the other one has held since it began.
+    /// Filters without groups that the other one has held since it began; none if it is partial.
     pub steady: Vec<SubscriptionFilter>,
     /// Filters that were not held here before.
     pub fresh: Vec<SubscriptionFilter>,
