@@ -30,6 +30,7 @@ mod application;
 mod connect;
 mod error;
 mod packet;
+mod packet_kind;
 mod publish;
 mod reason;
 mod server_reference;
@@ -51,11 +52,12 @@ pub use decode::{
 };
 pub use encode::encode_plain_acknowledgement;
 pub use error::{DecodeError, EncodeError};
-pub use packet::{Packet, PacketKind, UserProperties};
+pub use packet::Packet;
+pub use packet_kind::PacketKind;
 pub use publish::{Publish, SubscriptionIdentifiers};
 pub use reason::{ReasonCode, UnknownReasonCode};
 pub use server_reference::{ServerReference, server_references};
 pub use subscribe::{
     Suback, Subscribe, SubscribeFilter, SubscriptionOptions, Unsuback, Unsubscribe,
 };
-pub use types::{PacketId, ProtocolVersion, Qos, RetainHandling};
+pub use types::{PacketId, ProtocolVersion, Qos, RetainHandling, UserProperties};

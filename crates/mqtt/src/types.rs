@@ -90,3 +90,6 @@ pub enum RetainHandling {
     /// 2: never.
     DoNotSend = 2,
 }
+
+/// User properties in the order they came [MQTT-3.3.2-18].
+pub type UserProperties<'a> = Vec<(&'a str, &'a str)>;
