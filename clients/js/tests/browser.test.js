@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 
 import { chromium } from "playwright-core";
 
-import { PATIENCE_MS, startCluster } from "./support/nodes.js";
+import { TIMEOUT_MS, startCluster } from "./support/nodes.js";
 
 const PACKAGE = fileURLToPath(new URL("..", import.meta.url));
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
@@ -42,7 +42,7 @@ async function open(t, html) {
   const browser = await chromium.launch({ executablePath: CHROMIUM ?? "", args: ["--no-sandbox"] });
   t.after(() => browser.close());
   const page = await browser.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(TIMEOUT_MS);
   /** @type {string[]} */
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));

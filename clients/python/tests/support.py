@@ -18,7 +18,7 @@ import nodes
 import thicket
 
 # Longer than anything takes on a loaded machine; reached only when a test fails.
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 Session = tuple[str, int, Sequence[str], Sequence[str]]
 
@@ -98,7 +98,7 @@ class Control:
 
     async def wait_until(self, is_enough: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Waits for requests."""
-        async with asyncio.timeout(PATIENCE_S), self._came:
+        async with asyncio.timeout(TIMEOUT_S), self._came:
             await self._came.wait_for(lambda: is_enough(self.requests))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,7 +153,7 @@ class Counting:
 
     async def wait_for(self, count: int) -> None:
         """Until so many different messages have come, and then until nothing comes for a second."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(self.seen) < count:
                 self._grown.clear()
                 await self._grown.wait()
@@ -302,5 +302,5 @@ class HandBroker:
         await self.connections.put(connection)
 
     async def next(self) -> Connection:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.connections.get()

@@ -50,7 +50,7 @@ class Flow:
             await asyncio.gather(*(reader.subscribe(topic, self._qos) for reader, topic in filters))
             self._counting = [Counting(reader) for reader in self._readers]
             publishing = [asyncio.create_task(self._publish(number)) for number in range(len(TOPICS))]
-            await asyncio.to_thread(support.wait_until, self._is_placed_anew, "clients placed anew", support.PATIENCE_S)
+            await asyncio.to_thread(support.wait_until, self._is_placed_anew, "clients placed anew", support.TIMEOUT_S)
             await asyncio.sleep(SECONDS / 2)
             if kills:
                 self._cluster.nodes[1].kill()

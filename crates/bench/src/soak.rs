@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::target::Running;
 
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Expiry of sessions whose clients disconnect and never return, in seconds.
 const EXPIRY_S: u32 = 1;
 /// Longest wait until the nodes have no session, subscription or retained message of these clients.
@@ -197,7 +197,7 @@ impl Visitor<'_> {
     /// Connects to a node in turn.
     fn connect(&self, further: u64, connect: Connect<'_>) -> io::Result<Dialog> {
         let node = (self.number + further) % self.nodes.len() as u64;
-        Dialog::connect(self.nodes[node as usize], connect, PATIENCE).map(|(dialog, _)| dialog)
+        Dialog::connect(self.nodes[node as usize], connect, TIMEOUT).map(|(dialog, _)| dialog)
     }
 
     fn kind(&self) -> Kind {

@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::target::{Readiness, Target};
 
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections at a time while sessions are created.
 const CONNECTIONS: usize = 100;
 /// Most messages under way while they are published, below any known Receive Maximum.
@@ -85,7 +85,7 @@ fn fill_node(address: SocketAddr, fill: Fill) -> io::Result<()> {
     for first in (0..fill.sessions).step_by(CONNECTIONS) {
         make_sessions(address, first..fill.sessions.min(first + CONNECTIONS))?;
     }
-    let (mut publisher, _) = Dialog::connect(address, Connect::new(VERSION, "fill"), PATIENCE)?;
+    let (mut publisher, _) = Dialog::connect(address, Connect::new(VERSION, "fill"), TIMEOUT)?;
     let payload = vec![b'x'; fill.payload_len];
     for first in (0..fill.messages).step_by(WINDOW) {
         let numbers = first..fill.messages.min(first + WINDOW);
@@ -106,7 +106,7 @@ fn make_sessions(address: SocketAddr, sessions: std::ops::Range<usize>) -> io::R
     let mut streams = Vec::new();
     for session in sessions {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let (name, filter) = (client_id(session), topic(session));
         let id = PacketId::new(1).expect("1 is not 0");
         let mut bytes = Vec::new();
@@ -130,7 +130,7 @@ fn make_sessions(address: SocketAddr, sessions: std::ops::Range<usize>) -> io::R
 /// Reconnects a session and waits for its first message.
 fn reconnect(address: SocketAddr, session: usize) -> io::Result<()> {
     let name = client_id(session);
-    let (mut dialog, session_present) = Dialog::connect(address, lasting(&name), PATIENCE)?;
+    let (mut dialog, session_present) = Dialog::connect(address, lasting(&name), TIMEOUT)?;
     if !session_present {
         return Err(io::Error::other(format!("the session of {name} is lost")));
     }

@@ -49,7 +49,7 @@ enum Found {
     Fine,
     Flapping,
     /// The number of bans is at its limit.
-    NoRoom,
+    OverLimit,
 }
 
 impl Flapping {
@@ -80,7 +80,7 @@ impl Flapping {
         let message = match found {
             Found::Fine => return None,
             Found::Flapping => "a client connects too often and is banned",
-            Found::NoRoom => "a client connects too often, but as many are banned as may be",
+            Found::OverLimit => "a client connects too often, but as many are banned as may be",
         };
         if let Some(suppressed) = log::may_say(Subject::Message(message)) {
             tracing::warn!(client_id, user_name, suppressed, "{message}");
@@ -114,7 +114,7 @@ impl Table {
             self.bans.pop_front();
         }
         if self.bans.len() >= BANS {
-            return Found::NoRoom;
+            return Found::OverLimit;
         }
         self.bans.push_back(now + limit.ban);
         Found::Flapping
@@ -220,7 +220,7 @@ mod tests {
         for client in 0..BANS as u64 {
             assert_eq!(ban(100, client), Found::Flapping);
         }
-        assert_eq!(ban(101, u64::MAX), Found::NoRoom);
+        assert_eq!(ban(101, u64::MAX), Found::OverLimit);
         // The first bans have ended.
         assert_eq!(ban(160, u64::MAX), Found::Flapping);
     }

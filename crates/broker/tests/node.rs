@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use support::{PATIENCE, TestClient, alone, directory, http, http_as, start, wait_for_http};
+use support::{TIMEOUT, TestClient, alone, directory, http, http_as, start, wait_for_http};
 use thicket_broker::{Node, Settings, StartError, hash_password};
 use thicket_mqtt::{Packet, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::client::{CleanStart, ClientConfig};
@@ -62,7 +62,7 @@ fn a_connect_that_comes_byte_by_byte_is_answered() {
     let node = start(alone());
     let mut stream = TcpStream::connect(node.addresses()[0]).expect("the node listens");
     stream.set_nodelay(true).expect("a socket");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     for byte in CONNECT {
         stream.write_all(&[*byte]).expect("the node reads");
     }
@@ -105,7 +105,7 @@ fn bytes_that_are_no_mqtt_end_only_their_own_connection() {
         &[0x10, 0xff, 0xff, 0xff, 0xff],
     ] {
         let mut stream = TcpStream::connect(address).expect("the node listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         stream.write_all(noise).expect("the node reads");
         let mut rest = Vec::new();
         // An end or a reset: either way it is over.
@@ -336,7 +336,7 @@ fn every_packet_kind_a_client_must_not_send_first_is_refused() {
         .encode(ProtocolVersion::V5, &mut bytes)
         .expect("a packet");
     let mut stream = TcpStream::connect(node.addresses()[0]).expect("the node listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     stream.write_all(&bytes).expect("the node reads");
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);

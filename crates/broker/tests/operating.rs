@@ -5,7 +5,7 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use support::{PATIENCE, TestClient, alone, http, http_do, start, wait_for_http};
+use support::{TIMEOUT, TestClient, alone, http, http_do, start, wait_for_http};
 use thicket_broker::{ListenerSettings, Node, Settings};
 use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
 use thicket_session::client::{CleanStart, ClientConfig};
@@ -475,7 +475,7 @@ fn whole(schemas: &serde_json::Value, schema: &serde_json::Value) -> serde_json:
 }
 
 fn is_closed(stream: &mut TcpStream) -> bool {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     match stream.read(&mut [0; 64]) {
         Ok(0) => true,
         Ok(_) => false,

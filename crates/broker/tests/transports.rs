@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
 use support::certificates::Authority;
-use support::{PATIENCE, TestClient, alone, directory, http, plain, start, wait_for_http};
+use support::{TIMEOUT, TestClient, alone, directory, http, plain, start, wait_for_http};
 use tempfile::TempDir;
 use thicket_broker::{ClientCertificateChoice, ListenerSettings, Node, Settings, hash_password};
 use thicket_mqtt::{ProtocolVersion, Publish, Qos, ReasonCode};
@@ -41,7 +41,7 @@ fn node_with(authority: &Authority, listeners: Vec<ListenerSettings>) -> Node {
 fn raw(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the node listens");
     stream.set_nodelay(true).expect("a socket");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     stream
 }
 
@@ -321,7 +321,7 @@ fn is_served(target: &Target) -> bool {
     let Ok((mut reader, writer)) = client::connect(target) else {
         return false;
     };
-    reader.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    reader.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let _ = writer.write_all(CONNECT);
     reader.read_exact(&mut [0; 4]).is_ok()
 }

@@ -11,7 +11,7 @@ mod by_hand {
     pub mod peers;
 }
 
-use by_hand::peers::{Broker, Connection, Control, PATIENCE, Said, placement, problem};
+use by_hand::peers::{Broker, Connection, Control, Said, TIMEOUT, placement, problem};
 
 fn open(broker: &Broker, filters: &[&str]) -> JoinHandle<Result<Client, Error>> {
     tokio::spawn(Client::connect(Options {
@@ -267,7 +267,7 @@ async fn a_session_that_is_sent_elsewhere_when_the_client_closes_is_ended_there(
 async fn a_client_that_closes_does_not_wait_for_ever_for_a_broker_that_does_not_answer() {
     let (first, second) = (Broker::start().await, Broker::start().await);
     let (client, _here, _there) = moving(&first, &second).await;
-    let closed = tokio::time::timeout(PATIENCE, client.close()).await;
+    let closed = tokio::time::timeout(TIMEOUT, client.close()).await;
     closed.expect("it ends");
 }
 

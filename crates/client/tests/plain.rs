@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use thicket_client::{Client, Message, Options, ProtocolVersion, Qos};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Mosquitto {
     process: Child,
@@ -30,7 +30,7 @@ impl Mosquitto {
         let broker = Self { process, port };
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "Mosquitto does not listen");
+            assert!(begun.elapsed() < TIMEOUT, "Mosquitto does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
         broker
@@ -64,7 +64,7 @@ async fn every_qos_goes_through_in_both_versions() {
             client.publish(message).await.expect("acknowledged");
         }
         for qos in all {
-            let next = tokio::time::timeout(PATIENCE, client.next()).await;
+            let next = tokio::time::timeout(TIMEOUT, client.next()).await;
             let message = next.expect("in time").expect("it serves");
             let found = (message.topic, message.payload, message.qos);
             assert_eq!(found, (format!("a/{}", qos as u8), vec![qos as u8], qos));

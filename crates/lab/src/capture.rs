@@ -17,7 +17,7 @@ const KEPT: &str = "64";
 /// After this time without writes, all frames have been written.
 const QUIET: Duration = Duration::from_secs(1);
 /// Longest wait for that.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the head of a capture file, and of each record.
 const HEAD: usize = 24;
@@ -67,7 +67,7 @@ impl Capture {
     fn settle(&self) {
         let start = Instant::now();
         let (mut written, mut changed) = (0, start);
-        while changed.elapsed() < QUIET && start.elapsed() < PATIENCE {
+        while changed.elapsed() < QUIET && start.elapsed() < TIMEOUT {
             std::thread::sleep(LOOK);
             let now: u64 = (0..self.running.len())
                 .flat_map(|link| [file(&self.folder, link, 0), file(&self.folder, link, 1)])

@@ -21,7 +21,7 @@ use crate::unprivileged;
 /// Interval between checks for orders.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for an order's line, and for its answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An order to a running network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -185,7 +185,7 @@ pub fn namespace_of(lab: Option<u32>, site: &str, side: Side) -> Result<PathBuf,
 
 fn read<T: serde::de::DeserializeOwned>(stream: &UnixStream) -> std::io::Result<T> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)

@@ -23,7 +23,7 @@ const FOLDER: &str = "thicket-lab-";
 /// A file in the folder of a lab that runs by hand in a user namespace: its socket cannot be seen from outside.
 const IN_USER_NAMESPACE: &str = "user-namespace";
 /// Longest wait for killed processes to be gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The process that cleans up after this one.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub fn clean(labs: &[u32]) -> Result<(), LabError> {
         for &pid in &pids {
             let _ = kill_process(pid, Signal::KILL);
         }
-        if pids.is_empty() || start.elapsed() > PATIENCE {
+        if pids.is_empty() || start.elapsed() > TIMEOUT {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));

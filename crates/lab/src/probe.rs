@@ -23,7 +23,7 @@ const AT_A_TIME: usize = 8;
 /// Probes sent before the counted ones: the first packets find cold caches.
 const WARM_UP: usize = 3;
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a measurement is made before a deviation counts.
 const ATTEMPTS: usize = 3;
 /// Priority of the prober, below that of the link process.
@@ -177,7 +177,7 @@ fn echo(socket: UdpSocket, stop: &AtomicBool) {
 fn probe(namespace: &Path, from: usize, to: usize, probes: usize) -> io::Result<Vec<f64>> {
     let socket = inside(namespace, || UdpSocket::bind((broker_address(from), 0)))??;
     socket.connect((broker_address(to), PORT))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     let mut samples = Vec::with_capacity(probes);
     let mut buffer = [0; 64];
     for number in 0..(probes + WARM_UP) as u64 {

@@ -45,11 +45,11 @@ pub struct LogStatus {
     /// Bytes of all segments, without those that are about to be removed.
     pub bytes: u64,
     /// Bytes of records that can be stored for sure; what would need more is refused.
-    pub room: u64,
+    pub space: u64,
     /// The disk has less space than the log's next segment should have.
     pub is_short: bool,
     /// Bytes of values that can be stored for sure; new sessions and subscriptions that would need more are refused.
-    pub values_room: u64,
+    pub values_space: u64,
 }
 
 /// A value or a record that was stored before the node stopped.

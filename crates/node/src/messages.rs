@@ -15,8 +15,8 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
+pub use self::{to_hub::HubMessage, to_worker::WorkerMessage};
 pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
-pub(crate) use crate::interface::{HubMessage, WorkerMessage};
 use crate::{
     ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
     bans::Bans,

@@ -42,7 +42,7 @@ pub enum Imported {
     /// The client identifier has a session, which stays.
     Exists,
     /// The disk has no capacity for it.
-    NoRoom,
+    DiskFull,
     /// The client identifier could not be claimed: ask again later.
     Unavailable,
     /// It is no snapshot.

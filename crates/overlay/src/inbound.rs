@@ -74,7 +74,7 @@ pub(crate) enum Arrival {
     /// A duplicate.
     Known,
     /// The origin sends more than its window: dropped. A numbered record is resent.
-    NoRoom,
+    OverLimit,
 }
 
 /// The state of a numbered message of another node, which may arrive by two paths.
@@ -214,7 +214,7 @@ impl Inbound {
             return if has_capacity {
                 Arrival::New
             } else {
-                Arrival::NoRoom
+                Arrival::OverLimit
             };
         };
         if number < window.low || window.admitted.contains(number) {
@@ -226,7 +226,7 @@ impl Inbound {
             return Arrival::Known;
         }
         if !has_capacity {
-            return Arrival::NoRoom;
+            return Arrival::OverLimit;
         }
         self.outstanding += u64::from(len);
         let before = if gap == 0 {

@@ -19,7 +19,7 @@ pub struct Disk {
     values: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
     logs: BTreeMap<u8, Log>,
     /// Bytes that each log may still take.
-    pub room: u64,
+    pub space: u64,
     /// Segments removed so far.
     pub removed_segments: u64,
     /// Writes until the power fails: the values of a round are one, its record is another.
@@ -33,7 +33,7 @@ impl Default for Disk {
         Self {
             values: BTreeMap::new(),
             logs: BTreeMap::new(),
-            room: u64::MAX,
+            space: u64::MAX,
             removed_segments: 0,
             left: None,
             stalled_until: 0,
@@ -101,9 +101,12 @@ impl Disk {
 
     fn store_record(&mut self, log: u8, unstored: &Unstored<'_>) {
         let needed = unstored.record.len() as u64;
-        assert!(needed <= self.room, "a record that finds no room");
-        if self.room < u64::MAX {
-            self.room -= needed;
+        assert!(
+            needed <= self.space,
+            "the node does not write more than the disk has space for"
+        );
+        if self.space < u64::MAX {
+            self.space -= needed;
         }
         let current = self.status(log).segment;
         let segments = &mut self.logs.entry(log).or_default().segments;
@@ -125,9 +128,9 @@ impl Disk {
         LogStatus {
             segment,
             bytes: segments.map_or(0, |it| it.values().map(bytes_of).sum()),
-            room: self.room,
+            space: self.space,
             is_short: false,
-            values_room: self.room,
+            values_space: self.space,
         }
     }
 

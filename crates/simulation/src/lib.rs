@@ -24,7 +24,7 @@
 //! | a node is paused, with or without its clocks | [`net::Net::pause`], or [`World::pause`] until [`World::resume`]; [`World::freeze`] |
 //! | a link stalls, is cut, carries in one direction only, or loses everything silently | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
 //! | a connection is cut, or half-open | [`net::Net::cut`], [`net::Net::leave_half_open`] |
-//! | a disk is full, stalls or fails | [`World::set_room`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
+//! | a disk is full, stalls or fails | [`World::set_space`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
 //! | a wall clock is set | `world.nodes[i].spec.wall_ahead` |
 //! | credentials expire | [`tokens::issue`] with [`tokens::policy`] and [`spec::NodeSpec::passwords`] |
 //!

@@ -103,7 +103,7 @@ impl Machines {
     }
 
     /// Reports the status of the disk, which is full or has space again.
-    pub fn tell_room(&mut self, disk: &Disk) {
+    pub fn tell_space(&mut self, disk: &Disk) {
         for (log, worker) in self.workers.iter_mut().enumerate() {
             worker.handle_log_status(disk.status(log as u8));
         }

@@ -29,7 +29,7 @@ pub struct Weather {
     /// Percentage of reads and writes that are cut short at some point.
     pub cuts: u64,
     /// Bytes that a connection buffers before its sender waits.
-    pub room: usize,
+    pub capacity: usize,
 }
 
 impl Weather {
@@ -39,7 +39,7 @@ impl Weather {
         link_delay: (0, 1),
         client_delay: (0, 1),
         cuts: 0,
-        room: 1 << 20,
+        capacity: 1 << 20,
     };
     /// Everything is delayed and arrives in pieces.
     pub const ROUGH: Self = Self {
@@ -47,7 +47,7 @@ impl Weather {
         link_delay: (0, 20),
         client_delay: (0, 10),
         cuts: 20,
-        room: 8 << 10,
+        capacity: 8 << 10,
     };
 }
 
@@ -298,9 +298,9 @@ impl Net {
 
     /// Opens a connection from `from`, at the first of the hosts, to the second, where it has no holder yet; returns the end that dialled.
     pub fn open(&mut self, from: Place, hosts: [Host; 2]) -> EndId {
-        let room = self.weather.room;
+        let capacity = self.weather.capacity;
         self.sockets.push(Socket {
-            pipes: [Pipe::new(room), Pipe::new(room)],
+            pipes: [Pipe::new(capacity), Pipe::new(capacity)],
             places: [from, Place::Nobody],
             hosts,
         });

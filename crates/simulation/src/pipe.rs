@@ -42,7 +42,7 @@ pub struct Pipe {
     /// It did not accept all that was written: the sender waits for space.
     pub has_refused: bool,
     /// Bytes that it buffers before the sender has to wait.
-    pub room: usize,
+    pub capacity: usize,
 }
 
 /// The result of a read.
@@ -57,10 +57,10 @@ pub enum Read {
 }
 
 impl Pipe {
-    /// A pipe that buffers `room` bytes before its sender waits.
-    pub fn new(room: usize) -> Self {
+    /// A pipe that buffers `capacity` bytes before its sender waits.
+    pub fn new(capacity: usize) -> Self {
         Self {
-            room,
+            capacity,
             ..Self::default()
         }
     }
@@ -70,7 +70,7 @@ impl Pipe {
         if self.is_deaf || self.is_broken || self.end_at.is_some() {
             len
         } else {
-            len.min(self.room.saturating_sub(self.bytes))
+            len.min(self.capacity.saturating_sub(self.bytes))
         }
     }
 

@@ -200,11 +200,11 @@ impl World {
     }
 
     /// The disk of a node accepts this many more bytes.
-    pub fn set_room(&mut self, node: usize, room: u64) {
+    pub fn set_space(&mut self, node: usize, space: u64) {
         let node = &mut self.nodes[node];
-        node.disk.room = room;
+        node.disk.space = space;
         if let Some(machines) = &mut node.machines {
-            machines.tell_room(&node.disk);
+            machines.tell_space(&node.disk);
         }
     }
 

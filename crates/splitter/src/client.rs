@@ -88,7 +88,7 @@ struct Connection {
     from_client: mpsc::Receiver<Read>,
     from_nodes: mpsc::Receiver<(usize, Read)>,
     to_self: mpsc::Sender<(usize, Read)>,
-    room: Arc<Notify>,
+    capacity: Arc<Notify>,
     behind: BTreeMap<usize, Behind>,
     inbox: Vec<u8>,
     /// The names in the current request to the control plane.
@@ -111,12 +111,12 @@ struct Connection {
 
 impl Connection {
     fn new(admitted: Admitted, shared: Arc<Shared>) -> Self {
-        let room = Arc::new(Notify::new());
+        let capacity = Arc::new(Notify::new());
         let now = Instant::now();
         let (reads, from_client) = mpsc::channel(READS);
         let (to_self, from_nodes) = mpsc::channel(READS);
         let (read_half, write_half) = admitted.stream.into_split();
-        let client = Outbox::new(&room);
+        let client = Outbox::new(&capacity);
         client.push(&admitted.connack);
         let client_writer = tokio::spawn(Arc::clone(&client).write_to(write_half));
         let reader = read_client(read_half, reads);
@@ -135,7 +135,7 @@ impl Connection {
             from_client,
             from_nodes,
             to_self,
-            room,
+            capacity,
             behind: BTreeMap::new(),
             inbox: admitted.rest,
             asking: None,
@@ -189,7 +189,7 @@ impl Connection {
                 answer = answer_of(self.asking.as_mut().map(|(_, asked)| asked)) => self.on_answer(answer).await,
                 answer = answer_of(self.renewing.as_mut()) => self.on_renewed(answer),
                 () = turn.is_over() => break self.give_way(),
-                () = self.room.notified() => {}
+                () = self.capacity.notified() => {}
                 _ = look.tick() => if let Some(end) = self.on_look(client_is_full, reads_client) {
                     break end;
                 },
@@ -479,7 +479,7 @@ impl Connection {
 
     fn add(&mut self, number: usize, session: Session) {
         let (read_half, write_half) = session.stream.into_split();
-        let outbox = Outbox::new(&self.room);
+        let outbox = Outbox::new(&self.capacity);
         let writer = tokio::spawn(Arc::clone(&outbox).write_to(write_half));
         let reads = self.to_self.clone();
         let reader = tokio::spawn(read_node(read_half, number, session.rest, reads));

@@ -18,7 +18,7 @@ use crate::{Config, Shared};
 /// Most redirections followed in a row.
 const REDIRECTIONS: usize = 4;
 /// Longest wait for an answer of a node while there is another one to try.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// A node that did not answer is tried last for this long.
 const LAST_FOR: Duration = Duration::from_secs(10);
 /// Most nodes that are remembered for not answering.
@@ -171,7 +171,7 @@ pub(crate) async fn open(
         let limit = if addresses.is_empty() {
             config.connect_timeout
         } else {
-            config.connect_timeout.min(PATIENCE)
+            config.connect_timeout.min(TIMEOUT)
         };
         let connect = template.connect(opening, redirections);
         let attempt = try_open(config, template.version, &address, &connect);

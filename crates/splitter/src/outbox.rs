@@ -18,17 +18,17 @@ pub(crate) struct Outbox {
     ends: AtomicBool,
     work: Notify,
     /// Of the connection of the client, for all its outboxes.
-    room: Arc<Notify>,
+    capacity: Arc<Notify>,
 }
 
 impl Outbox {
-    pub(crate) fn new(room: &Arc<Notify>) -> Arc<Self> {
+    pub(crate) fn new(capacity: &Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
             bytes: Mutex::new(Vec::new()),
             waiting: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
             work: Notify::new(),
-            room: Arc::clone(room),
+            capacity: Arc::clone(capacity),
         })
     }
 
@@ -67,7 +67,7 @@ impl Outbox {
                 return;
             }
             self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
-            self.room.notify_one();
+            self.capacity.notify_one();
         }
     }
 

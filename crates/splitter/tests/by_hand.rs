@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const V5: ProtocolVersion = ProtocolVersion::V5;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A node, or a control plane.
 struct Server(TcpListener);
@@ -38,7 +38,7 @@ impl Server {
     }
 
     async fn accept(&self) -> TcpStream {
-        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let accepted = tokio::time::timeout(TIMEOUT, self.0.accept()).await;
         accepted.expect("in time").expect("a connection").0
     }
 
@@ -68,7 +68,7 @@ impl Server {
                 {
                     break text;
                 }
-                let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes)).await;
+                let read = tokio::time::timeout(TIMEOUT, stream.read_buf(&mut bytes)).await;
                 assert!(read.expect("in time").expect("a connection") > 0, "{text}");
             };
             let mut asked = Asked { stream, text };
@@ -135,7 +135,7 @@ impl Connection {
                 self.bytes.drain(..len);
                 return said;
             }
-            let more = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
+            let more = tokio::time::timeout(TIMEOUT, self.stream.read_buf(&mut self.bytes)).await;
             assert!(more.expect("in time").expect("a connection") > 0, "closed");
         }
     }

@@ -40,7 +40,7 @@ fn measure_log(path: &Path) -> Result<()> {
     for _ in 0..records {
         log.append(&parts)?;
         if log.wants_segment() {
-            log.poll_room()?;
+            log.poll_space()?;
         }
     }
     append.print(

@@ -16,9 +16,9 @@ pub enum StorageError {
         /// Why.
         source: io::Error,
     },
-    /// Refused by the system: the disk is full. Nothing changed; try again when `poll_room` reports capacity.
+    /// Refused by the system: the disk is full. Nothing changed; try again when `poll_space` reports capacity.
     #[error("{}: no free space on the disk for {needed_bytes} bytes above the reserve", path.display())]
-    NoRoom {
+    OutOfSpace {
         /// The directory that would have grown.
         path: PathBuf,
         /// Number of bytes to write or allocate.
@@ -130,7 +130,7 @@ pub(crate) fn io_error(
 }
 
 /// Whether the disk, or the quota on it, is full.
-pub(crate) fn is_no_room(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

@@ -11,7 +11,7 @@
 //!
 //! Invariants: what was synced survives a loss of power, what was written survives SIGKILL; records are read back whole and in
 //! order, and no others; a start truncates an unsynced tail, refuses to start on corrupt synced data, and changes no file that it
-//! refuses; a record that fits into [`Log::room`] never meets a full disk.
+//! refuses; a record that fits into [`Log::space`] never meets a full disk.
 //!
 //! ```
 //! use std::path::Path;

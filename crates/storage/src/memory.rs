@@ -222,7 +222,7 @@ impl Disk {
     }
 
     /// Checks that the capacity permits `node` to become `len` bytes long.
-    fn check_room(&self, node: usize, len: u64) -> io::Result<()> {
+    fn check_space(&self, node: usize, len: u64) -> io::Result<()> {
         let more = len.saturating_sub(self.contents[node].bytes.len() as u64);
         if more > 0 && self.used() + more > self.capacity {
             return Err(io::ErrorKind::StorageFull.into());
@@ -331,14 +331,14 @@ impl StoredFile for MemoryFile {
             disk.write(self.node, Write::Bytes(offset, half));
             return Err(failure());
         }
-        disk.check_room(self.node, offset + bytes.len() as u64)?;
+        disk.check_space(self.node, offset + bytes.len() as u64)?;
         disk.write(self.node, Write::Bytes(offset, bytes.to_vec()));
         Ok(())
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let mut disk = self.disk.disk();
-        disk.check_room(self.node, len)?;
+        disk.check_space(self.node, len)?;
         disk.write(self.node, Write::Extend(len));
         Ok(())
     }
@@ -373,11 +373,11 @@ mod tests {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..64 {
             let disk = MemoryFiles::new(1 << 20);
-            let file = disk.create(path).expect("room");
-            file.write_all_at(b"synced", 0).expect("room");
+            let file = disk.create(path).expect("space");
+            file.write_all_at(b"synced", 0).expect("space");
             file.sync_data().expect("works");
             disk.sync_directory(directory).expect("works");
-            file.write_all_at(b"written", 6).expect("room");
+            file.write_all_at(b"written", 6).expect("space");
             disk.lose_power(seed);
             let bytes = disk
                 .edit(path, |bytes| bytes.clone())
@@ -397,7 +397,7 @@ mod tests {
         let mut kept = 0;
         for seed in 0..64 {
             let disk = MemoryFiles::new(1 << 20);
-            let file = disk.create(Path::new("d/f")).expect("room");
+            let file = disk.create(Path::new("d/f")).expect("space");
             file.sync_data().expect("works");
             disk.lose_power(seed);
             kept += u32::from(disk.open(Path::new("d/f")).is_ok());
@@ -408,13 +408,13 @@ mod tests {
     #[test]
     fn a_full_disk_refuses_to_grow_and_takes_overwriting() {
         let disk = MemoryFiles::new(100);
-        let file = disk.create(Path::new("f")).expect("room");
-        file.allocate(90).expect("room");
+        let file = disk.create(Path::new("f")).expect("space");
+        file.allocate(90).expect("space");
         assert_eq!(disk.free_bytes(Path::new("")).expect("works"), 10);
-        let error = file.allocate(101).expect_err("no room");
-        assert!(crate::error::is_no_room(&error));
+        let error = file.allocate(101).expect_err("no space");
+        assert!(crate::error::is_out_of_space(&error));
         file.write_all_at(&[1; 90], 0).expect("allocated");
-        let error = file.write_all_at(&[1; 20], 85).expect_err("no room");
-        assert!(crate::error::is_no_room(&error));
+        let error = file.write_all_at(&[1; 20], 85).expect_err("no space");
+        assert!(crate::error::is_out_of_space(&error));
     }
 }

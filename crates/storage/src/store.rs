@@ -190,7 +190,7 @@ impl Store {
     /// Opens or creates the store in `directory`.
     ///
     /// # Errors
-    /// `ForeignFormat`, `ForeignNode`, `NoRoom` for a new one, and `Store` with the engine's words.
+    /// `ForeignFormat`, `ForeignNode`, `OutOfSpace` for a new one, and `Store` with the engine's words.
     pub fn open(directory: &Path, config: StoreConfig) -> Result<Self> {
         if !directory.exists() {
             Self::create(directory, config)?;
@@ -272,7 +272,7 @@ impl Store {
     /// Makes all changes or none, in order; visible to [`iterate`](Self::iterate) when it returns.
     ///
     /// # Errors
-    /// `NoRoom`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; it is unknown whether the changes will be there, and the
+    /// `OutOfSpace`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; it is unknown whether the changes will be there, and the
     /// store accepts no more until it is opened again.
     pub fn commit(&self, ops: &[StoreOp<'_>], durability: Durability) -> Result<()> {
         let mut batch = self.database.batch().durability(Some(match durability {
@@ -302,7 +302,7 @@ impl Store {
                 }
             }
         }
-        self.check_room(bytes)?;
+        self.check_space(bytes)?;
         batch
             .commit()
             .map_err(|error| store_error(&self.directory, "commit", &error))?;
@@ -326,8 +326,8 @@ impl Store {
     /// Checks that the disk has space for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) accepts them now.
     ///
     /// # Errors
-    /// `NoRoom`, or `Io` if the system does not report the space.
-    pub fn check_room(&self, bytes: u64) -> Result<()> {
+    /// `OutOfSpace`, or `Io` if the system does not report the space.
+    pub fn check_space(&self, bytes: u64) -> Result<()> {
         let free = self.free_bytes()?;
         // A small change is mostly about an end (a client has disconnected, a subscription has ended) and may use half of the reserve.
         let reserve = match bytes {
@@ -336,7 +336,7 @@ impl Store {
         };
         // Once for the journal, once for a table.
         if free < reserve.saturating_add(2 * bytes) {
-            return Err(StorageError::NoRoom {
+            return Err(StorageError::OutOfSpace {
                 path: self.directory.clone(),
                 needed_bytes: bytes,
             });
@@ -346,7 +346,7 @@ impl Store {
 
     /// Bytes of changes that certainly fit without the reserve, 0 if the system does not report the space.
     #[must_use]
-    pub fn room(&self) -> u64 {
+    pub fn space(&self) -> u64 {
         let free = self.free_bytes().unwrap_or(0);
         free.saturating_sub(self.config.reserve_bytes) / 2
     }
@@ -491,7 +491,7 @@ mod tests {
         let keys: [&[u8]; 6] = [&[0], &[0, 255], &[1], &[1, 7], &[255], &[255, 255]];
         for key in keys {
             let op = put(Keyspace::Sessions, key, b"");
-            store.commit(&[op], Durability::Written).expect("room");
+            store.commit(&[op], Durability::Written).expect("space");
         }
         for prefix in [&[0][..], &[1], &[2], &[255], &[255, 255], &[]] {
             let found: Vec<Vec<u8>> = store
@@ -518,7 +518,7 @@ mod tests {
             put(Keyspace::Sessions, b"a", b"1"),
             put(Keyspace::Retained, b"t", b"hot"),
         ];
-        store.commit(&first, Durability::Written).expect("room");
+        store.commit(&first, Durability::Written).expect("space");
         let remove = StoreOp::Remove {
             keyspace: Keyspace::Retained,
             key: b"t",
@@ -528,7 +528,7 @@ mod tests {
                 &[remove, put(Keyspace::Node, b"n", b"")],
                 Durability::Synced,
             )
-            .expect("room");
+            .expect("space");
         drop(store);
         let store = Store::open(&path, StoreConfig::new(1)).expect("ours");
         let sessions = all(&store, Keyspace::Sessions);
@@ -579,7 +579,7 @@ mod tests {
                 &[put(Keyspace::Node, FORMAT_KEY, &other)],
                 Durability::Synced,
             )
-            .expect("room");
+            .expect("space");
         drop(store);
         assert!(error(1).contains("written in format 9"), "{}", error(1));
     }
@@ -592,13 +592,13 @@ mod tests {
         store.config.reserve_bytes = u64::MAX;
         let refused = store.commit(&[put(Keyspace::Sessions, b"a", b"1")], Durability::Written);
         assert!(
-            matches!(refused, Err(StorageError::NoRoom { .. })),
+            matches!(refused, Err(StorageError::OutOfSpace { .. })),
             "{refused:?}"
         );
         store.config.reserve_bytes = 0;
         store
             .commit(&[put(Keyspace::Sessions, b"b", b"2")], Durability::Written)
-            .expect("room again");
+            .expect("space again");
         assert_eq!(all(&store, Keyspace::Sessions).len(), 1);
     }
 
@@ -616,7 +616,7 @@ mod tests {
             for key in 0..5000_u32 {
                 let (key, value) = (key.to_be_bytes(), [round; 100]);
                 let ops = [put(Keyspace::Sessions, &key, &value)];
-                store.commit(&ops, Durability::Written).expect("room");
+                store.commit(&ops, Durability::Written).expect("space");
             }
             let tree = &store.trees[Keyspace::Sessions.index()];
             while tree.sealed_memtable_count() > 0 {
@@ -648,7 +648,7 @@ mod tests {
                     key: &key,
                 },
             };
-            store.commit(&[op], Durability::Written).expect("room");
+            store.commit(&[op], Durability::Written).expect("space");
             // Of one that is larger the engine asks its thread to write it out, with each commit anew.
             assert!(tree.tree.active_memtable().size() < config.memtable_bytes);
         }

@@ -1,4 +1,4 @@
-//! `thicket dispatch`: sends clients to the broker with most room, until a signal.
+//! `thicket dispatch`: sends clients to the broker with the lowest load, until a signal.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

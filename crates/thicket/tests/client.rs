@@ -13,7 +13,7 @@ use client::nodes::Cluster;
 use thicket_client::{Client, Error, Message, Options, Placement, Qos};
 
 /// Longer than anything takes on a loaded machine; reached only when a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn options(cluster: &Cluster, client_id: &str) -> Options {
     Options {
@@ -28,7 +28,7 @@ async fn connect(options: Options) -> Client {
 }
 
 async fn next(client: &Client) -> Message {
-    tokio::time::timeout(PATIENCE, client.next())
+    tokio::time::timeout(TIMEOUT, client.next())
         .await
         .expect("in time")
         .expect("the client serves")

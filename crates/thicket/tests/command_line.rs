@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use thicket_broker::{DiscoverChoice, Node, Settings};
 
 /// Longer than anything takes on a loaded machine; reached only when a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn thicket(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thicket"));
@@ -102,7 +102,7 @@ fn subscriber(node: &Node, arguments: &[&str]) -> Child {
 }
 
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited for {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,6 @@
 /** Publishing numbers, and counting how often each came. */
 
-import { PATIENCE_MS } from "./nodes.js";
+import { TIMEOUT_MS } from "./nodes.js";
 
 /** Nothing came for so long: nothing comes twice any more. */
 const QUIET_MS = 1000;
@@ -50,7 +50,7 @@ export class Counting {
    * @param {number} count
    */
   async waitFor(count) {
-    const deadline = Date.now() + PATIENCE_MS;
+    const deadline = Date.now() + TIMEOUT_MS;
     while (this.seen.size < count) {
       if (!(await this.#next(Math.max(deadline - Date.now(), 0))) && Date.now() >= deadline) {
         throw new Error(`waited in vain: ${this.seen.size} of ${count} messages came`);

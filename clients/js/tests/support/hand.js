@@ -7,7 +7,7 @@ import { createServer as createTlsServer } from "node:tls";
 
 import { generate, parser } from "mqtt-packet";
 
-import { PATIENCE_MS } from "./nodes.js";
+import { TIMEOUT_MS } from "./nodes.js";
 
 /** @typedef {import("mqtt-packet").Packet} Packet */
 /** @template {Packet["cmd"]} Kind @typedef {Extract<Packet, {cmd: Kind}>} Of */
@@ -34,7 +34,7 @@ class Queue {
   async next(what) {
     while (this.#values.length === 0) {
       await new Promise((resolve, reject) => {
-        const timer = setTimeout(() => reject(new Error(`waited in vain: ${what}`)), PATIENCE_MS);
+        const timer = setTimeout(() => reject(new Error(`waited in vain: ${what}`)), TIMEOUT_MS);
         this.#grown = () => {
           clearTimeout(timer);
           resolve(undefined);

@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 const REPOSITORY = fileURLToPath(new URL("../../../../", import.meta.url));
 const BINARY = process.env.THICKET_BIN ?? `${REPOSITORY}target/release/thicket`;
 /** Longer than anything takes on a loaded machine; reached only when a test fails. */
-export const PATIENCE_MS = 60_000;
+export const TIMEOUT_MS = 60_000;
 const START_ATTEMPTS = 3;
 const MOSQUITTO = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto", "/opt/homebrew/sbin/mosquitto"].find(existsSync);
 
@@ -25,7 +25,7 @@ export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resol
  * @param {string} what
  */
 export async function waitUntil(condition, what) {
-  const deadline = Date.now() + PATIENCE_MS;
+  const deadline = Date.now() + TIMEOUT_MS;
   while (!(await condition())) {
     if (Date.now() > deadline) {
       throw new Error(`waited in vain: ${what}`);

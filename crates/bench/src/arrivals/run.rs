@@ -17,7 +17,7 @@ use crate::socket::ReadOutcome;
 /// Time between two checks for due messages.
 const TICK: Duration = Duration::from_millis(1);
 /// Longest wait for a client to be accepted.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most clients that start to connect in one tick.
 const ARRIVALS: usize = 20;
 /// Most brokers that references may lead to.
@@ -334,10 +334,10 @@ impl Run<'_> {
                 }
             }
         }
-        if waiting && self.moved.elapsed() > PATIENCE {
+        if waiting && self.moved.elapsed() > TIMEOUT {
             return Err(BenchError::Timeout {
                 what: "connecting a client".to_owned(),
-                seconds: PATIENCE.as_secs(),
+                seconds: TIMEOUT.as_secs(),
             });
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::dialog::{Dialog, encode, sent_to};
 use crate::stop::Stop;
 
 /// Timeout of one attempt to connect, and of each answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two attempts at all nodes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A client that finds no node for this long fails.
@@ -59,7 +59,7 @@ pub(super) fn version_of(address: SocketAddr) -> ProtocolVersion {
             clean_start: true,
             ..Connect::new(version, "thicket-bench-version")
         };
-        Dialog::connect(address, connect, PATIENCE).is_ok()
+        Dialog::connect(address, connect, TIMEOUT).is_ok()
     };
     if !speaks(ProtocolVersion::V5) && speaks(ProtocolVersion::V311) {
         ProtocolVersion::V311
@@ -137,7 +137,7 @@ impl Plan {
             session_expiry_interval: version.has_properties().then_some(3600),
             ..Connect::new(version, &self.client_id)
         };
-        Dialog::connect(address, connect, PATIENCE)
+        Dialog::connect(address, connect, TIMEOUT)
     }
 
     /// Where a node redirects the client, if that ended the dialog.
@@ -156,7 +156,7 @@ impl Plan {
                 ..Connect::new(self.home.version, &self.client_id)
             };
             // If the node fails at this moment, it keeps the session.
-            let _ = Dialog::connect(self.home.addresses[self.home.first], clean, PATIENCE);
+            let _ = Dialog::connect(self.home.addresses[self.home.first], clean, TIMEOUT);
             return;
         }
         let goodbye = Disconnect {

@@ -29,7 +29,7 @@ use crate::workload::{Plan, attach};
 /// Most connections being made at a time: below the backlog of any listener.
 const CONCURRENT: usize = 100;
 /// Longest wait without progress.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Filters in one SUBSCRIBE.
 const FILTERS_PER_SUBSCRIBE: usize = 50;
 /// Expiry of persistent sessions of 5.0 after a run.
@@ -150,7 +150,7 @@ impl Generator {
             pending = self.clients.len() - ready;
             if ready > before {
                 (last_step, before) = (Instant::now(), ready);
-            } else if last_step.elapsed() > PATIENCE {
+            } else if last_step.elapsed() > TIMEOUT {
                 let what = format!(
                     "connecting client {} of {}",
                     ready + 1,
@@ -158,7 +158,7 @@ impl Generator {
                 );
                 return Err(BenchError::Timeout {
                     what,
-                    seconds: PATIENCE.as_secs(),
+                    seconds: TIMEOUT.as_secs(),
                 });
             }
         }

@@ -9,7 +9,7 @@ use crate::BenchError;
 /// Before the next attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Without an answer to CONNECT or SUBSCRIBE for so long, the next attempt begins.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Generator {
     /// A client has lost its connection, or got none: it waits before the next one. Where clients do not connect again, and where the broker broke the
@@ -80,7 +80,7 @@ impl Generator {
                 Phase::Waits { .. } => still.push(index),
                 Phase::Connecting | Phase::AwaitsConnack | Phase::AwaitsSuback(_) => {
                     let since_ns = self.clients[index as usize].dialled_ns;
-                    if now_ns.saturating_sub(since_ns) > PATIENCE.as_nanos() as u64 {
+                    if now_ns.saturating_sub(since_ns) > TIMEOUT.as_nanos() as u64 {
                         let source = std::io::ErrorKind::TimedOut.into();
                         let node = self.node_name(index as usize);
                         self.on_lost(index as usize, BenchError::Unreachable { node, source })?;

@@ -115,12 +115,12 @@ impl Lane {
 
     /// Queues a message if it is within the limits. A message larger than the limit is queued when the queue is empty: it must cross some time.
     pub(super) fn offer(&mut self, message: Message) -> Offer {
-        let has_room = self.messages() == 0
+        let has_capacity = self.messages() == 0
             || (self.messages() < self.bounds.messages
                 && self.bytes + message.bytes() <= self.bounds.bytes);
         match message.qos_of_origin() {
-            Qos::AtMostOnce if !has_room => Offer::Dropped,
-            Qos::AtLeastOnce | Qos::ExactlyOnce if !has_room || self.has_refused => {
+            Qos::AtMostOnce if !has_capacity => Offer::Dropped,
+            Qos::AtLeastOnce | Qos::ExactlyOnce if !has_capacity || self.has_refused => {
                 self.has_refused = true;
                 Offer::Refused
             }

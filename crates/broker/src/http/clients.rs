@@ -28,7 +28,7 @@ use super::guard::credentials_of;
 use super::openapi::{Document, Layers};
 use super::placement::{AskedObject, place_checked, read, remove_checked, values};
 use super::serve::Peer;
-use super::silence::PATIENCE;
+use super::silence::TIMEOUT;
 use super::{Inspector, openapi};
 use crate::api::ErrorEntry;
 use crate::authenticator::{Asker, Authenticator, Request};
@@ -239,7 +239,7 @@ impl Clients {
         let verdict = match self.authenticator.ask(request) {
             Some(verdict) => Some(verdict),
             None => {
-                let answered = tokio::time::timeout(PATIENCE, answer.recv()).await;
+                let answered = tokio::time::timeout(TIMEOUT, answer.recv()).await;
                 answered.ok().flatten()
             }
         };

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::guard::Guard;
 use super::serve::Seats;
-use super::silence::{PATIENCE, Silence};
+use super::silence::{Silence, TIMEOUT};
 use super::traced::Traced;
 use super::watchers::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
@@ -184,7 +184,7 @@ impl Inspector {
             let _ = sender.send(answer);
         });
         self.boxes[0].post(Letter::Place(Box::new(order), tell));
-        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }
 
@@ -199,7 +199,7 @@ impl Inspector {
             let _ = sender.send(answer);
         });
         self.boxes[0].post(Letter::Publish(Box::new(order), tell));
-        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.ok();
         answer.and_then(Result::ok)
     }
 
@@ -218,7 +218,7 @@ impl Inspector {
             // Fails only if the request was cancelled.
             let _ = sender.send(order(hub, now));
         })));
-        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }
 
@@ -320,7 +320,7 @@ impl Inspector {
         }
         let mut answers = Vec::with_capacity(asked.len());
         for (thread, answer) in asked.into_iter().enumerate() {
-            let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+            let answer = tokio::time::timeout(TIMEOUT, answer).await.ok();
             answers.push(answer.and_then(Result::ok).ok_or(Silence { thread })?);
         }
         Ok(answers)
@@ -342,7 +342,7 @@ impl Inspector {
             // Fails only if the request was cancelled.
             let _ = sender.send(order(worker, now));
         })));
-        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread })
     }
 
@@ -401,6 +401,6 @@ impl Inspector {
             let _ = sender.send(ask(worker, hub));
         });
         self.boxes[thread].post(Letter::Ask(question));
-        async move { tokio::time::timeout(PATIENCE, answer).await.ok()?.ok() }
+        async move { tokio::time::timeout(TIMEOUT, answer).await.ok()?.ok() }
     }
 }

@@ -29,7 +29,7 @@ use super::answer::{failure, silent};
 use super::audit;
 use super::inspect::Inspector;
 use super::serve::Peer;
-use super::silence::{PATIENCE, Silence};
+use super::silence::{Silence, TIMEOUT};
 use crate::api::cluster::UnansweredEntry;
 use crate::api::overlay::text_of_query;
 use crate::api::{ErrorEntry, NodeEntry};
@@ -44,7 +44,7 @@ const BY: HeaderName = HeaderName::from_static("thicket-by");
 /// In an answer to another node: what the change is about, in base64.
 const ABOUT: HeaderName = HeaderName::from_static("thicket-about");
 /// Longer than the other node waits for its threads.
-const DEADLINE: Duration = Duration::from_secs(PATIENCE.as_secs() + 1);
+const DEADLINE: Duration = Duration::from_secs(TIMEOUT.as_secs() + 1);
 /// Longest answer that is read into memory.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
 

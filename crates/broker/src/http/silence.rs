@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// A thread that takes longer than this has a problem.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A thread of the node did not answer. Nothing was changed; ask again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("thread {thread} of the node did not answer within {} seconds", PATIENCE.as_secs())]
+#[error("thread {thread} of the node did not answer within {} seconds", TIMEOUT.as_secs())]
 pub(crate) struct Silence {
     pub(super) thread: usize,
 }

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two checks of free disk space while something is stored: other processes fill the disk too.
 const LOOK: Duration = Duration::from_millis(10);
 /// When a log has less capacity than this, its next segment is waited for: a round gathers at most half of it and one read more.
-const LOW_ROOM: u64 = 8 * 1024 * 1024;
+const LOW_SPACE: u64 = 8 * 1024 * 1024;
 
 /// Why a thread cannot start from the stored data.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub(crate) struct WorkerStorage {
     index: u8,
     workers: u8,
     /// Capacity of the log below which its next segment is waited for.
-    low_room: u64,
+    low_space: u64,
     log: OpenLog,
     /// Logs of workers that no longer exist.
     others: Vec<(u32, Replay)>,
@@ -54,7 +54,7 @@ pub(crate) struct WorkerStorage {
     /// Changes of values that exceeded the capacity, in order.
     deferred: Vec<StoreOperation>,
     /// Capacity of the store at the last check.
-    store_room: u64,
+    store_space: u64,
     look_at: Instant,
     tick_at: Instant,
     was_full: bool,
@@ -87,14 +87,14 @@ impl WorkerStorage {
             sync: storage.sync,
             index,
             workers,
-            low_room: LOW_ROOM.min(storage.log_config.segment_bytes / 2),
+            low_space: LOW_SPACE.min(storage.log_config.segment_bytes / 2),
             log: OpenLog::Read(Box::new(log)),
             others,
             synced: channel(),
             store_synced: channel(),
             is_store_dirty: false,
             deferred: Vec::new(),
-            store_room: u64::MAX,
+            store_space: u64::MAX,
             look_at: Instant::default(),
             tick_at: Instant::default(),
             was_full: false,
@@ -133,7 +133,7 @@ impl WorkerStorage {
         }
         self.log = OpenLog::Written(Box::new(log));
         worker.finish_recovery(now);
-        self.look_at_room();
+        self.update_space();
         if let Some(unstored) = worker.unstored(now) {
             self.store(&unstored)?;
         }
@@ -217,13 +217,13 @@ impl WorkerStorage {
             }
         }
         self.store_values(unstored.operations)?;
-        self.wait_for_room()?;
+        self.wait_for_space()?;
         Ok(self.status())
     }
 
     /// Stores changes of values, after those deferred for lack of capacity.
     ///
-    /// New data was refused earlier if there was no capacity (`LogStatus::values_room`); the changes that still arrive are about clients that connect
+    /// New data was refused earlier if there was no capacity (`LogStatus::values_space`); the changes that still arrive are about clients that connect
     /// and disconnect. They wait in memory: if the process ends before there is capacity, they are lost.
     fn store_values(&mut self, operations: &[StoreOperation]) -> Result<(), StorageError> {
         if operations.is_empty() && self.deferred.is_empty() {
@@ -241,7 +241,7 @@ impl WorkerStorage {
                 self.is_store_dirty |= self.sync != SyncMode::Commit;
                 Ok(())
             }
-            Err(StorageError::NoRoom { .. }) => {
+            Err(StorageError::OutOfSpace { .. }) => {
                 self.defer(operations);
                 Ok(())
             }
@@ -251,7 +251,7 @@ impl WorkerStorage {
 
     /// Keeps only the last change of each key.
     fn defer(&mut self, operations: &[StoreOperation]) {
-        self.look_at_room();
+        self.update_space();
         let changed: HashSet<_> = operations.iter().map(|it| (it.keyspace, &it.key)).collect();
         self.deferred
             .retain(|it| !changed.contains(&(it.keyspace, &it.key)));
@@ -259,9 +259,9 @@ impl WorkerStorage {
     }
 
     /// Waits for the next segment if this one is nearly full, as happens while the disk is slower than the clients.
-    fn wait_for_room(&mut self) -> Result<(), StorageError> {
+    fn wait_for_space(&mut self) -> Result<(), StorageError> {
         if let OpenLog::Written(log) = &mut self.log
-            && log.room() < self.low_room
+            && log.space() < self.low_space
             && !log.is_full()
         {
             log.wait_for_segment()?;
@@ -280,21 +280,21 @@ impl WorkerStorage {
     /// The state of the log, and its capacity.
     pub(crate) fn status(&self) -> LogStatus {
         let OpenLog::Written(log) = &self.log else {
-            return stored_status(self.store_room);
+            return stored_status(self.store_space);
         };
         LogStatus {
             segment: log.current_segment(),
             bytes: log.needed_bytes(),
             // Only allocated space counts: it stays available even if other processes fill the disk.
-            room: log.room().saturating_sub(record_bytes(0)),
+            space: log.space().saturating_sub(record_bytes(0)),
             is_short: log.is_short(),
-            values_room: self.store_room,
+            values_space: self.store_space,
         }
     }
 
     /// The capacity for values.
     pub(crate) const fn store_status(&self) -> LogStatus {
-        stored_status(self.store_room)
+        stored_status(self.store_space)
     }
 
     /// When `tick` is due.
@@ -304,7 +304,7 @@ impl WorkerStorage {
 
     /// Bytes of records that a round may gather before they are stored.
     pub(crate) fn round_bytes(&self) -> u64 {
-        self.status().room / 2
+        self.status().space / 2
     }
 
     /// Syncs about once a second and checks free disk space more often; `Some`: the new state of the log.
@@ -316,7 +316,7 @@ impl WorkerStorage {
             return Ok(None);
         }
         self.look_at = now + LOOK;
-        self.look_at_room();
+        self.update_space();
         if now >= self.tick_at {
             self.tick_at = now + INTERVAL;
             self.sync_what_is_due()?;
@@ -349,12 +349,13 @@ impl WorkerStorage {
         Ok(())
     }
 
-    fn look_at_room(&mut self) {
-        self.store_room = self.store.room();
-        // A log with little room refuses large messages before it refuses all.
-        let is_short = |log: &Log| log.is_full() || (log.is_short() && log.room() < self.low_room);
+    fn update_space(&mut self) {
+        self.store_space = self.store.space();
+        // A log with little space refuses large messages before it refuses all.
+        let is_short =
+            |log: &Log| log.is_full() || (log.is_short() && log.space() < self.low_space);
         let is_full =
-            self.store_room == 0 || matches!(&self.log, OpenLog::Written(log) if is_short(log));
+            self.store_space == 0 || matches!(&self.log, OpenLog::Written(log) if is_short(log));
         if is_full && !self.was_full {
             tracing::error!(
                 directory = %self.directory.path().display(),
@@ -408,13 +409,13 @@ impl WorkerStorage {
 }
 
 /// The status for a worker or hub without a log.
-const fn stored_status(room: u64) -> LogStatus {
+const fn stored_status(space: u64) -> LogStatus {
     LogStatus {
         segment: 0,
         bytes: 0,
-        room,
+        space,
         is_short: false,
-        values_room: room,
+        values_space: space,
     }
 }
 

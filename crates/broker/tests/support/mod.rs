@@ -17,7 +17,7 @@ use thicket_session::client::{CleanStart, Client, ClientConfig, DisconnectReason
 use thicket_transport::client::{self, Place, Reader, Target, Writer};
 
 /// Longer than anything takes on a loaded machine; reached only when a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Settings of a node that looks for nobody.
 pub fn alone() -> Settings {
@@ -49,7 +49,7 @@ pub fn http(node: &Node, path: &str) -> (u16, String) {
 /// The same, with another Host header.
 pub fn http_as(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the API listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the API reads");
     let mut answer = String::new();
@@ -68,7 +68,7 @@ pub fn http_as(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
 pub fn http_do(node: &Node, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
     let address = node.http_address().expect("the API is on");
     let mut stream = TcpStream::connect(address).expect("the API listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let len = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -87,7 +87,7 @@ pub fn http_do(node: &Node, method: &str, path: &str, more: &str, body: &str) ->
 
 /// Asks until `condition` holds of the body of an answer.
 pub fn wait_for_http(node: &Node, path: &str, condition: impl Fn(&serde_json::Value) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let (_, body) = http(node, path);
         if serde_json::from_str(&body).is_ok_and(|json| condition(&json)) {
@@ -265,7 +265,7 @@ impl TestClient {
     }
 
     fn wait(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut buffer = vec![0; 64 * 1024];
         loop {
             self.flush();

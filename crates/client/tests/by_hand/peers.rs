@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 pub const V5: ProtocolVersion = ProtocolVersion::V5;
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Broker(pub TcpListener);
 
@@ -85,7 +85,7 @@ impl Broker {
 
     /// The next client, after its CONNECT.
     pub async fn next(&self) -> Connection {
-        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let accepted = tokio::time::timeout(TIMEOUT, self.0.accept()).await;
         let (stream, _) = accepted.expect("in time").expect("a connection");
         let mut connection = Connection {
             stream,
@@ -113,7 +113,7 @@ impl Control {
     }
 
     pub async fn next(&self) -> Asked {
-        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let accepted = tokio::time::timeout(TIMEOUT, self.0.accept()).await;
         let (mut stream, _) = accepted.expect("in time").expect("a connection");
         let mut bytes = Vec::new();
         loop {
@@ -128,7 +128,7 @@ impl Control {
                     request,
                 };
             }
-            let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes));
+            let read = tokio::time::timeout(TIMEOUT, stream.read_buf(&mut bytes));
             assert!(
                 read.await.expect("in time").expect("a connection") > 0,
                 "{text}"
@@ -189,7 +189,7 @@ impl Connection {
                 self.bytes.drain(..len);
                 return said;
             }
-            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes));
+            let read = tokio::time::timeout(TIMEOUT, self.stream.read_buf(&mut self.bytes));
             let count = read.await.expect("in time").expect("a connection");
             assert!(count > 0, "the client closed the connection");
         }

@@ -14,7 +14,7 @@ use thicket_simulation::net::Wake;
 
 use super::faults::TimeLine;
 use super::load::millis;
-use super::network::{PATIENCE_MS, SimulatedLab};
+use super::network::{SimulatedLab, TIMEOUT_MS};
 use crate::scenario::{Action, CRASH_PER_S, Death, Fault, Measure, Scenario};
 
 const TOPIC: &str = "crash/messages";
@@ -88,7 +88,7 @@ pub(super) fn play(
         Death::Drain => {
             line.apply(&fault(Action::Drain), clients.lab);
             let from = clients.now();
-            while line.is_draining() && clients.now() - from < PATIENCE_MS {
+            while line.is_draining() && clients.now() - from < TIMEOUT_MS {
                 line.act(clients.lab);
                 clients.publish_for(RETRY, rate);
             }
@@ -163,8 +163,8 @@ impl<'a> Clients<'a> {
     fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), String> {
         let from = self.now();
         while !holds(self) {
-            if self.now() - from > PATIENCE_MS {
-                return Err(format!("the clients were not {what} in {PATIENCE_MS} ms"));
+            if self.now() - from > TIMEOUT_MS {
+                return Err(format!("the clients were not {what} in {TIMEOUT_MS} ms"));
             }
             self.advance(self.now() + 10);
         }

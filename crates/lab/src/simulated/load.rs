@@ -12,7 +12,7 @@ use thicket_simulation::client::ClientEvent;
 use thicket_simulation::net::Wake;
 
 use super::faults::TimeLine;
-use super::network::{PATIENCE_MS, SimulatedLab};
+use super::network::{SimulatedLab, TIMEOUT_MS};
 use super::tally::Tally;
 use crate::results::OWN_COUNTERS;
 use crate::scenario::{Measure, Scenario, clients};
@@ -164,10 +164,10 @@ impl<'a> Load<'a> {
                 return Err(problem.clone());
             }
             let now = self.lab.world.net.now;
-            if now - from > PATIENCE_MS {
+            if now - from > TIMEOUT_MS {
                 let came = so_far(self);
                 return Err(format!(
-                    "{came} of {all} clients were {what} within {PATIENCE_MS} ms"
+                    "{came} of {all} clients were {what} within {TIMEOUT_MS} ms"
                 ));
             }
             self.advance(now + 1);

@@ -28,7 +28,7 @@ use crate::runs::{self, Files};
 use crate::scenario::{Cell, Measure, System};
 use faults::TimeLine;
 use load::{Load, millis};
-use network::{PATIENCE_MS, SimulatedLab};
+use network::{SimulatedLab, TIMEOUT_MS};
 
 /// The name in results.
 pub const NAME: &str = "simulated";
@@ -142,8 +142,8 @@ fn phases(
 ) -> Result<(), String> {
     let (scenario, run) = (&cell.scenario, &mut played.run);
     let mut lab = SimulatedLab::new(scenario, system, run.repeat, interrupted)?;
-    let formed = lab.world.run_until(PATIENCE_MS, World::is_whole);
-    formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
+    let formed = lab.world.run_until(TIMEOUT_MS, World::is_whole);
+    formed.ok_or_else(|| format!("the nodes did not find each other in {TIMEOUT_MS} ms"))?;
     // The clock begins with the first start.
     let formed = lab.world.net.now - 1;
     let formed_bytes = lab.own_bytes();

@@ -16,7 +16,7 @@ use crate::testbed::Carried;
 use crate::topology::{Cut, LinkShape, Topology};
 
 /// Longest time for nodes to discover each other, and for clients to connect, ms.
-pub(super) const PATIENCE_MS: u64 = 120_000;
+pub(super) const TIMEOUT_MS: u64 = 120_000;
 
 /// Only the links have delays.
 const STILL: Weather = Weather {

@@ -12,6 +12,10 @@ use super::{
 };
 use crate::WorkerId;
 
+/// A message for the hub. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
+#[derive(Debug)]
+pub struct HubMessage(pub(crate) ToHub);
+
 /// From a worker to the hub of its node.
 #[derive(Debug)]
 pub(crate) enum ToHub {

@@ -11,6 +11,10 @@ use super::{
 };
 use crate::{ConnectionId, WorkerId};
 
+/// A message for a worker; see [`HubMessage`](super::HubMessage).
+#[derive(Debug)]
+pub struct WorkerMessage(pub(crate) ToWorker);
+
 /// From the hub, or from another worker where that is stated.
 #[derive(Debug)]
 pub(crate) enum ToWorker {

@@ -6,13 +6,14 @@ use thicket_mqtt::{Connack, Connect, Packet, ProtocolVersion, ReasonCode, decode
 use thicket_session::{server::StoredWill, time::Instant};
 
 use super::{
-    Refusal, Worker,
+    Worker,
     banned::refuses_banned,
     connect::{granted_expiry, note_refused, refuse_connect, send_connack, session_name},
     context::Context,
     listeners::{maximum_packet_size, prefix},
     quota::Quotas,
     redirect::suppress_will,
+    refusal::Refusal,
     rights::{refuses_ended, set_grant, watch_grant},
     state::{
         connection::{AliasesOut, Attached, Phase},

@@ -15,11 +15,12 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{
-    Refusal, Worker, WorkerView,
+    Worker, WorkerView,
     banned::refuses_banned,
     connect::{claim, note_refused, refuse_connect},
     context::Context,
     listeners::prefix,
+    refusal::Refusal,
     rights::{set_grant, watch_grant},
     state::{
         connection::{Attached, Phase},

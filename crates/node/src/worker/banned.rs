@@ -3,8 +3,9 @@
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
 use super::{
-    Refusal, Worker, WorkerOperator,
+    Worker, WorkerOperator,
     context::Context,
+    refusal::Refusal,
     state::sessions::{Cause, SessionKey},
 };
 use crate::{

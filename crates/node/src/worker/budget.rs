@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Publish, ReasonCode};
 
-use super::{Refusal, WorkerOperator, WorkerView, context::Context};
+use super::{WorkerOperator, WorkerView, context::Context, refusal::Refusal};
 use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, Now};
 
 /// A client that publishes more than it may is disconnected. `Some`: the clients of its listener publish more than they may, and the message is refused.

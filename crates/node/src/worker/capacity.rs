@@ -106,7 +106,7 @@ fn finds_queue_full(
     let is_full = |recipient: &Recipient| {
         recipient.qos > Qos::AtMostOnce
             && !(recipient.no_local && publisher == Some(recipient.session))
-            && !has_room(cx, recipient.session, cost)
+            && !has_capacity(cx, recipient.session, cost)
     };
     let is_full = audience.recipients(route).iter().any(is_full)
         || audience.groups(route).any(|group| {
@@ -118,11 +118,11 @@ fn finds_queue_full(
 }
 
 /// Whether a session can accept a message of this cost, at once or into its queue.
-fn has_room(cx: &Context, key: SessionKey, cost: u64) -> bool {
+fn has_capacity(cx: &Context, key: SessionKey, cost: u64) -> bool {
     let Some(session) = cx.sessions.get(key) else {
         return true;
     };
-    if session.outbound.has_room(cost) {
+    if session.outbound.has_capacity(cost) {
         return true;
     }
     let connection = session.connection.and_then(|id| cx.connections.get(id));
@@ -146,11 +146,11 @@ pub(super) fn member_with_capacity(
     let is_connected = group.local[index].connected;
     let in_turn = || (index..index + count).map(|at| at % count);
     let is_like = |at: &usize| group.local[*at].connected == is_connected;
-    let has_room = |at: &usize| has_room(cx, group.local[*at].recipient.session, cost);
+    let has_capacity = |at: &usize| has_capacity(cx, group.local[*at].recipient.session, cost);
     in_turn()
         .filter(is_like)
-        .find(has_room)
-        .or_else(|| in_turn().find(has_room))
+        .find(has_capacity)
+        .or_else(|| in_turn().find(has_capacity))
 }
 
 /// Refuses a message over the limit to the place that sent it here.

@@ -87,7 +87,7 @@ impl Checkpoints {
         self.look_at = (2 * live).max(live + cx.config.small_log_bytes);
         self.look_in = SHORT_LOOKS;
         let is_large = status.bytes >= self.look_at && !status.is_short;
-        let fits = live < status.room / 2;
+        let fits = live < status.space / 2;
         if !(is_large || (is_full || status.is_short) && fits) {
             return;
         }
@@ -110,8 +110,8 @@ impl Checkpoints {
         let Some(mut checkpoint) = self.current.take() else {
             return;
         };
-        let room = cx.journal.status().room as usize / 2;
-        let enough = cx.journal.writer.len() + BYTES_PER_ROUND.min(room);
+        let space = cx.journal.status().space as usize / 2;
+        let enough = cx.journal.writer.len() + BYTES_PER_ROUND.min(space);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
             for (uid, generations) in cx.arrivals.seen.iter() {
                 cx.journal.writer.seen(uid, generations);

@@ -6,8 +6,9 @@ use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
 use thicket_session::server::Held;
 
 use super::{
-    Refusal, Worker,
+    Worker,
     context::Context,
+    refusal::Refusal,
     replication::leave_backups,
     state::{
         connection::Phase,

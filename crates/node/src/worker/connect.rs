@@ -11,7 +11,7 @@ use thicket_mqtt::{
 };
 
 use super::{
-    Refusal, Worker,
+    Worker,
     authentication::ask_users,
     banned::refuses_banned,
     context::Context,
@@ -21,6 +21,7 @@ use super::{
     placing::placement_asked,
     publish::may_publish,
     redirect::{redirectable, refusable},
+    refusal::Refusal,
     state::connection::Phase,
 };
 use crate::{

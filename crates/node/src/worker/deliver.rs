@@ -13,7 +13,7 @@ use super::{
     operate::out_buffer_limit,
     retained::{advance_replay, note_overtaking},
     state::{
-        connection::{Attached, Connection},
+        connection::{Attached, Connection, Phase},
         interests::Recipient,
         journal::Acceptance,
         outgoing::{Form, Outgoing, Scratch, Variant},
@@ -424,7 +424,7 @@ fn append(
     expires_at: Option<Instant>,
     form: Form<'_>,
 ) -> bool {
-    let super::Phase::Attached(attached) = &mut connection.phase else {
+    let Phase::Attached(attached) = &mut connection.phase else {
         return true;
     };
     attached.count.messages += 1;

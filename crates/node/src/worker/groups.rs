@@ -303,11 +303,11 @@ impl Groups {
 
     /// Keeps a message until members appear again. False: that would be over the limit.
     fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
-        let has_room = self.unassigned.len() < UNASSIGNED;
-        if has_room {
+        let has_capacity = self.unassigned.len() < UNASSIGNED;
+        if has_capacity {
             self.unassigned.push(unassigned);
         }
-        has_room
+        has_capacity
     }
 
     /// Other places have accepted these messages, or have refused them.

@@ -21,8 +21,9 @@ use thicket_mqtt::{
 };
 
 use super::{
-    Refusal, Worker,
+    Worker,
     context::Context,
+    refusal::Refusal,
     replication::Primaries,
     state::{seen::Seen, sessions::SessionKey},
 };

@@ -7,7 +7,7 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Refusal, Worker,
+    Worker,
     acknowledge::acknowledge,
     activity::note_published,
     better_nodes::consider_better_node,
@@ -15,6 +15,7 @@ use super::{
     capacity::{Audience, exceeds_limits},
     context::Context,
     forward::forward,
+    refusal::Refusal,
     replication::{hold_input, wait_for_backups},
     rights::refuse_publish,
     state::{
@@ -163,16 +164,8 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        if let Some(reason_code) = arrival.refusal {
+        if let Some(reason_code) = refusal(&mut self.cx, arrival)? {
             answer(&mut self.cx, arrival, packet_id, reason_code);
-            return Ok(());
-        }
-        check_receive_maximum(&self.cx, arrival.session)?;
-        let audience = Audience::Everybody {
-            publisher: Some(arrival.session),
-        };
-        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
-            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         self.publish_and_answer(now, arrival, packet_id, Source::default());
@@ -216,16 +209,8 @@ impl Worker {
         self.cx
             .journal
             .inbound(session.stored, &session.inbound, packet_id);
-        if let Some(reason_code) = arrival.refusal {
+        if let Some(reason_code) = refusal(&mut self.cx, arrival)? {
             answer(&mut self.cx, arrival, packet_id, reason_code);
-            return Ok(());
-        }
-        check_receive_maximum(&self.cx, arrival.session)?;
-        let audience = Audience::Everybody {
-            publisher: Some(arrival.session),
-        };
-        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
-            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         let source = Source {
@@ -384,6 +369,19 @@ fn check_receive_maximum(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
         return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
     }
     Ok(())
+}
+
+/// Why a publication is not accepted: its client may not publish it, or it would exceed a limit.
+fn refusal(cx: &mut Context, arrival: &Arrival<'_>) -> Result<Option<ReasonCode>, Refusal> {
+    if arrival.refusal.is_some() {
+        return Ok(arrival.refusal);
+    }
+    check_receive_maximum(cx, arrival.session)?;
+    let audience = Audience::Everybody {
+        publisher: Some(arrival.session),
+    };
+    let exceeds = exceeds_limits(cx, arrival.publish, arrival.route, audience);
+    Ok(exceeds.then_some(ReasonCode::QuotaExceeded))
 }
 
 /// PUBACK or PUBREC now, or when those before it have been sent.

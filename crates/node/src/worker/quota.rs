@@ -14,11 +14,11 @@ use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::server::{StoredWill, Tally};
 
 use super::{
-    Refusal,
     connect::granted_expiry,
     context::Context,
     listeners::prefix,
     operate::has_no_memory,
+    refusal::Refusal,
     state::{
         charge::{Account, Charge},
         sessions::SessionKey,

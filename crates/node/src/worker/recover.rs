@@ -26,7 +26,6 @@ use super::{
     replication::Primaries,
     state::{
         interests::Member,
-        journal::{instant_of, wall_ms},
         role::{Handed, Role},
         seen::{AcceptedPublications, Named, publication_id},
         sessions::Session,
@@ -199,14 +198,14 @@ impl Session {
         let went_ms = stored
             .disconnected_at_ms
             .unwrap_or_else(|| now.wall.as_unix_millis());
-        self.disconnected_at = Some(instant_of(now, went_ms).min(now.instant));
+        self.disconnected_at = Some(now.instant_of(went_ms).min(now.instant));
         self.epoch = stored.epoch;
         self.set_expiry(stored.expiry_interval);
         if let Some(will) = stored.will {
             let due_ms = stored.will_due_at_ms.unwrap_or_else(|| {
-                wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
+                now.wall_ms(now.instant) + u64::from(will.delay_interval) * 1000
             });
-            self.will_due = Some(instant_of(now, due_ms).max(now.instant + WILL_GRACE));
+            self.will_due = Some(now.instant_of(due_ms).max(now.instant + WILL_GRACE));
             self.will = Some(will.into());
         }
     }
@@ -298,7 +297,7 @@ impl Recovery {
     }
 
     fn take_message(&mut self, now: Now, stored: &StoredMessage<'_>) {
-        let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
+        let expires_at = stored.expires_at_ms.map(|at| now.instant_of(at));
         let message = Message::new(stored.id, &stored.publish, expires_at);
         let message = Rc::new(message.with_publication(stored.publication));
         if stored.name > 0 {

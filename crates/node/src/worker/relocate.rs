@@ -12,12 +12,8 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use thicket_access::Grant;
-use thicket_mqtt::{ProtocolVersion, Publish, Qos};
-use thicket_session::{
-    server::{Epoch, Inbound},
-    time::Instant,
-};
+use thicket_mqtt::{Publish, Qos};
+use thicket_session::time::Instant;
 
 use super::{
     Worker,
@@ -25,12 +21,12 @@ use super::{
     context::Context,
     rights::set_grant,
     state::{
-        connection::{AliasesOut, Attached, Connection, Phase},
+        connection::{Attached, Connection, Phase},
         counts::MessageCount,
         following::Following,
         interests::Route,
-        places::BetterNodes,
         reauthentication::Reauthentication,
+        relocated::Relocated,
         sessions::Session,
         timers::Timer,
     },
@@ -41,7 +37,7 @@ use crate::{
 };
 
 /// A connection that has not come to rest by then stays.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// What was sent elsewhere without acknowledgement has arrived by then, or never will.
 const ARRIVED: Duration = Duration::from_secs(10);
 /// Messages are counted over this time to measure how busy a worker is.
@@ -73,32 +69,6 @@ pub(super) struct Relocations {
     messages_then: u64,
     /// How often rights were read again: connections under way meanwhile may have old ones.
     pub reloads: u64,
-}
-
-/// What travels with a connection in service. Its session has no more than this.
-#[derive(Debug)]
-pub(crate) struct Relocated {
-    client_id: Arc<str>,
-    uid: u128,
-    epoch: Epoch,
-    clean_epoch: Epoch,
-    dropped_messages: u64,
-    /// Identifiers that the client has not released yet.
-    inbound: Inbound,
-    grant: Option<Arc<Grant>>,
-    version: ProtocolVersion,
-    silence_allowed: Option<Duration>,
-    last_packet: Instant,
-    window: u16,
-    maximum_packet_size: u32,
-    problem_information: bool,
-    aliases_in: Vec<Option<Arc<str>>>,
-    aliases_out: AliasesOut,
-    prefix: Arc<str>,
-    reauthentication: Option<Box<Reauthentication>>,
-    better_nodes: Option<Box<BetterNodes>>,
-    wait: Duration,
-    reloads: u64,
 }
 
 /// Returns the only worker that has recipients of a message, if there is just one.
@@ -240,7 +210,7 @@ impl Relocations {
             return end_relocation(cx, &client_id);
         }
         self.given += rate;
-        let deadline = now.instant + PATIENCE;
+        let deadline = now.instant + TIMEOUT;
         self.leaving.push(Leaving {
             connection,
             serial,
@@ -270,7 +240,7 @@ impl Relocations {
             if is_at_rest(cx, now.instant, &leaving) {
                 self.hand_over(cx, &leaving);
             } else if leaving.deadline <= now.instant || !is_still_here(cx, &leaving) {
-                thicket_session::reach!("time worker/relocate PATIENCE");
+                thicket_session::reach!("time worker/relocate TIMEOUT");
                 stay(cx, &leaving);
                 end_relocation(cx, &leaving.client_id);
             } else {

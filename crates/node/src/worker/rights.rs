@@ -11,8 +11,9 @@ use thicket_mqtt::ReasonCode;
 use thicket_session::time::WallClock;
 
 use super::{
-    Refusal, Worker,
+    Worker,
     context::Context,
+    refusal::Refusal,
     state::{
         interests::Route,
         sessions::{Cause, SessionKey},

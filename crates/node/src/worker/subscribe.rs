@@ -8,12 +8,13 @@ use thicket_mqtt::{
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
-    Refusal, Worker, WorkerView,
+    Worker, WorkerView,
     activity::restart_rates,
     better_nodes::ask_better_node_for_filter,
     context::Context,
     listeners::prefix,
     minority::{refuses_subscribe, refuses_unsubscribe},
+    refusal::Refusal,
     replication::report_taken_over,
     retained::{begin_overtaking, end_overtaking},
     state::{

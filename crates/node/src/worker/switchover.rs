@@ -131,7 +131,7 @@ impl Worker {
             .journal
             .streams
             .get(index)
-            .is_none_or(|it| !it.has_room())
+            .is_none_or(|it| !it.has_capacity())
         {
             return false;
         }

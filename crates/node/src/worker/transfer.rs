@@ -230,7 +230,7 @@ impl WorkerOperator<'_> {
             Ok(snapshot) if !replace && self.worker.view().has_session(&snapshot.client_id) => {
                 Some(Imported::Exists)
             }
-            Ok(_) if self.worker.cx.journal.is_full_for_sessions() => Some(Imported::NoRoom),
+            Ok(_) if self.worker.cx.journal.is_full_for_sessions() => Some(Imported::DiskFull),
             Ok(_) => None,
         };
         let import = match (done, snapshot) {

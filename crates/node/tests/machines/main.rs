@@ -16,9 +16,9 @@ const VERSION: ProtocolVersion = ProtocolVersion::V5;
 const EMPTY_DISK: LogStatus = LogStatus {
     segment: 0,
     bytes: 0,
-    room: u64::MAX,
+    space: u64::MAX,
     is_short: false,
-    values_room: u64::MAX,
+    values_space: u64::MAX,
 };
 
 /// The machines of a node that stores, and messages between them.

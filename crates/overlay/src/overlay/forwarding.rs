@@ -395,8 +395,8 @@ impl Sealing<'_> {
         let filled = batch.map_or(BatchHeader::MAXIMUM_BYTES, |_| self.buffer.len());
         let space = self.batch_bytes.saturating_sub(filled);
         let credit = usize::try_from(peer.outbound.credit_left()).unwrap_or(usize::MAX);
-        let room = space.min(credit);
-        let row = |maximum| (self.store).sendable_in_a_row(self.stream, number, maximum, room);
+        let space = space.min(credit);
+        let row = |maximum| (self.store).sendable_in_a_row(self.stream, number, maximum, space);
         let mut sendable = row(ROW)?;
         let wanted = peer.outbound.unsent_in_a_row(self.stream, sendable.count);
         if wanted < sendable.count {

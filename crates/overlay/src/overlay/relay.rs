@@ -163,7 +163,7 @@ impl Overlay {
                 }),
                 Arrival::Waits => {}
                 Arrival::Known => peer.counters.duplicates += 1,
-                Arrival::NoRoom => peer.counters.dropped += 1,
+                Arrival::OverLimit => peer.counters.dropped += 1,
             }
             while let Some(bytes) = peer.inbound.take_next(now, (incarnation, stream)) {
                 if let Ok((record, _)) = Record::decode(&bytes) {

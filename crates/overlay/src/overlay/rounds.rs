@@ -152,7 +152,7 @@ impl Overlay {
         let record = self
             .record_is_stale()
             .then(|| self.record_sent + timing.record_interval);
-        let goes_on = self.has_room_to_fill() || self.can_pump() || self.wanted.has_unasked();
+        let goes_on = self.has_capacity_to_fill() || self.can_pump() || self.wanted.has_unasked();
         let refill = goes_on.then_some(self.last_round);
         peers
             .chain(self.links.next_due(timing))
@@ -624,7 +624,7 @@ impl Overlay {
     }
 
     /// Whether a link has capacity again for waiting data: then the next round follows at once.
-    fn has_room_to_fill(&self) -> bool {
+    fn has_capacity_to_fill(&self) -> bool {
         let maximum = self.config.limits.out_buffer_bytes;
         let mut throttled = self.links.throttled();
         throttled.any(|(_, link)| link.pending().len() < maximum)

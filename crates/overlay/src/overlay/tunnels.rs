@@ -117,7 +117,7 @@ impl Overlay {
             else {
                 continue;
             };
-            while self.has_room_on(hop) {
+            while self.has_capacity_on(hop) {
                 let Some(link) = self
                     .links
                     .get(&id)
@@ -144,7 +144,7 @@ impl Overlay {
             waits
                 && self
                     .way_to(tunnel.node)
-                    .is_some_and(|(_, hop)| self.has_room_on(hop))
+                    .is_some_and(|(_, hop)| self.has_capacity_on(hop))
         })
     }
 
@@ -154,7 +154,7 @@ impl Overlay {
         (!Self::is_tunnel(link)).then_some((slot, link))
     }
 
-    fn has_room_on(&self, link: LinkId) -> bool {
+    fn has_capacity_on(&self, link: LinkId) -> bool {
         let maximum = self.config.limits.out_buffer_bytes;
         self.links
             .get(&link)

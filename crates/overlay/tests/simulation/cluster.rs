@@ -37,7 +37,7 @@ pub struct Cluster {
     pub network: Network,
     pub nodes: Vec<Node>,
     pub settings: Settings,
-    /// What could not be forwarded for want of room, which must not happen unless a scenario wants it.
+    /// What could not be forwarded for lack of capacity, which must not happen unless a scenario wants it.
     pub refused: usize,
     /// Messages that got a destination later, so their order says nothing.
     pub rematched: BTreeSet<MessageName>,

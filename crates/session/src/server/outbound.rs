@@ -274,10 +274,13 @@ impl Outbound {
 
     /// Whether a message of this cost ([`Message::cost`]) is within the limits of the queue and of its tally.
     #[must_use]
-    pub fn has_room(&self, cost: u64) -> bool {
+    pub fn has_capacity(&self, cost: u64) -> bool {
         self.queue.len() < self.limits.messages as usize
             && self.queue_bytes + cost <= self.limits.bytes
-            && self.tally.as_ref().is_none_or(|tally| tally.has_room(cost))
+            && self
+                .tally
+                .as_ref()
+                .is_none_or(|tally| tally.has_capacity(cost))
     }
 
     /// Whether [`Outbound::begin`] would send a message past the queue.
@@ -294,7 +297,7 @@ impl Outbound {
     /// # Errors
     /// [`QueueFull`] at a bound.
     pub fn enqueue(&mut self, delivery: Delivery) -> Result<(), QueueFull> {
-        if !self.has_room(delivery.message.cost()) {
+        if !self.has_capacity(delivery.message.cost()) {
             return Err(QueueFull);
         }
         self.enqueue_accepted(delivery);
@@ -679,9 +682,11 @@ enum Again {
 
 impl Slot {
     /// What is to be sent again under `id`.
-    fn again(&mut self, id: PacketId, has_room: bool) -> Again {
+    fn again(&mut self, id: PacketId, has_capacity: bool) -> Again {
         match &self.state {
-            State::AwaitPuback(Some(_)) | State::AwaitPubrec(Some(_)) if !has_room => Again::NoRoom,
+            State::AwaitPuback(Some(_)) | State::AwaitPubrec(Some(_)) if !has_capacity => {
+                Again::NoRoom
+            }
             State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
                 self.sent = true;
                 Again::Start(Started::Publish {

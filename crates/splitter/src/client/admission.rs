@@ -17,7 +17,7 @@ use crate::memory::{Key, Place, Remembered, Turn};
 use crate::node::{self, Failure, Opening, Session, Template};
 
 /// Timeout of a CONNECT, and of the end of an earlier connection of the same client.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An accepted client, and its sessions.
 pub(crate) struct Admitted {
@@ -53,7 +53,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
     let _ = stream.set_nodelay(true);
     let mut bytes = Vec::with_capacity(1024);
     let reading = read_connect(&mut stream, &mut bytes, shared.config.maximum_packet_size);
-    let len = match tokio::time::timeout(PATIENCE, reading).await {
+    let len = match tokio::time::timeout(TIMEOUT, reading).await {
         Err(_) => return Err("no CONNECT in time".to_owned()),
         Ok(Err(problem)) => return Err(problem),
         Ok(Ok(len)) => len,

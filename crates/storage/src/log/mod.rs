@@ -16,7 +16,7 @@ pub use replay::{Record, Recovered, Replay, TornTail};
 pub use spare::PrepareJob;
 pub use sync::{SyncDone, SyncJob};
 
-use crate::error::{Result, StorageError, io_error, is_no_room};
+use crate::error::{Result, StorageError, io_error, is_out_of_space};
 use crate::files::{Files, OsFiles, StoredFile};
 use segment::{HEADER_LEN, Kind, MAXIMUM_BODY, RecordHeader};
 use spare::{Segment, Spare};
@@ -105,10 +105,10 @@ impl<F: Files> Log<F> {
 
     /// Writes one record, the concatenation of `parts`, with one write.
     ///
-    /// Never fails with `NoRoom` while the record with its header ([`record_bytes`]) is within [`room`](Self::room).
+    /// Never fails with `OutOfSpace` while the record with its header ([`record_bytes`]) is within [`space`](Self::space).
     ///
     /// # Errors
-    /// `NoRoom` and `TooLarge`: nothing changed, and later records may be appended. `Failed` and `Io`: the record may or may not be found at the next
+    /// `OutOfSpace` and `TooLarge`: nothing changed, and later records may be appended. `Failed` and `Io`: the record may or may not be found at the next
     /// start, and the log accepts no more.
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
         self.append_kind(Kind::Node, parts)
@@ -126,7 +126,7 @@ impl<F: Files> Log<F> {
         }
         let len = segment::record_len(body_len);
         if self.offset + len > self.current.bytes {
-            self.make_room(len)?;
+            self.make_space(len)?;
         }
         let header = RecordHeader {
             body_len: body_len as u32,
@@ -149,7 +149,7 @@ impl<F: Files> Log<F> {
         self.shrink_buffer();
         match written {
             Ok(()) => {}
-            Err(error) if is_no_room(&error) => return Err(self.no_room(len)),
+            Err(error) if is_out_of_space(&error) => return Err(self.out_of_space(len)),
             Err(error) => {
                 self.failed = true;
                 return Err(io_error(&self.current.path, "write")(error));
@@ -177,7 +177,7 @@ impl<F: Files> Log<F> {
     }
 
     /// Ensures that a record of `len` bytes fits at `offset`: in the next segment, or in this one if it is still empty.
-    fn make_room(&mut self, len: u64) -> Result<()> {
+    fn make_space(&mut self, len: u64) -> Result<()> {
         if self.offset > HEADER_LEN {
             return self.enter_next_segment(len, self.config.reserve_bytes);
         }
@@ -206,12 +206,12 @@ impl<F: Files> Log<F> {
 
     /// How many bytes can certainly be appended, including headers of records ([`record_bytes`]), even if the disk fills up.
     #[must_use]
-    pub fn room(&self) -> u64 {
+    pub fn space(&self) -> u64 {
         if self.failed {
             return 0;
         }
         // The rest of this segment may stay unused if the next record does not fit, so the two do not add up.
-        (self.current.bytes - self.offset).max(self.spare.room())
+        (self.current.bytes - self.offset).max(self.spare.space())
     }
 
     /// Whether the last attempt to allocate the next segment found the disk full.
@@ -220,13 +220,13 @@ impl<F: Files> Log<F> {
         self.spare.is_full()
     }
 
-    /// Whether the disk had less space than the next segment should have: there is less [`room`](Self::room) than usual, or soon will be.
+    /// Whether the disk had less space than the next segment should have: there is less [`space`](Self::space) than usual, or soon will be.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.spare.is_short()
     }
 
-    /// Whether the next segment must still be allocated: call [`poll_room`](Self::poll_room), or let another thread run
+    /// Whether the next segment must still be allocated: call [`poll_space`](Self::poll_space), or let another thread run
     /// [`begin_prepare`](Self::begin_prepare).
     #[must_use]
     pub fn wants_segment(&self) -> bool {
@@ -238,11 +238,11 @@ impl<F: Files> Log<F> {
     ///
     /// # Errors
     /// The system's error. A full disk is not an error: [`is_full`](Self::is_full) reports it.
-    pub fn poll_room(&mut self) -> Result<()> {
+    pub fn poll_space(&mut self) -> Result<()> {
         self.begin_prepare().map_or(Ok(()), PrepareJob::run)
     }
 
-    /// The work of [`poll_room`](Self::poll_room), for another thread; `None` if there is none.
+    /// The work of [`poll_space`](Self::poll_space), for another thread; `None` if there is none.
     #[must_use]
     pub fn begin_prepare(&self) -> Option<PrepareJob<F>> {
         if self.failed {
@@ -251,10 +251,10 @@ impl<F: Files> Log<F> {
         PrepareJob::new(&self.spare)
     }
 
-    /// Allocates the next segment if it does not exist yet, as [`poll_room`](Self::poll_room) does, but waits for another thread that is doing it.
+    /// Allocates the next segment if it does not exist yet, as [`poll_space`](Self::poll_space) does, but waits for another thread that is doing it.
     ///
     /// # Errors
-    /// As [`poll_room`](Self::poll_room).
+    /// As [`poll_space`](Self::poll_space).
     pub fn wait_for_segment(&mut self) -> Result<()> {
         if self.failed {
             return Ok(());
@@ -267,7 +267,7 @@ impl<F: Files> Log<F> {
     /// May use the reserve of the disk, so that a full log can shrink.
     ///
     /// # Errors
-    /// As [`append`](Self::append); on `NoRoom` nothing changed.
+    /// As [`append`](Self::append); on `OutOfSpace` nothing changed.
     pub fn start_generation(&mut self) -> Result<u64> {
         self.check_usable()?;
         let len = segment::record_len(0);
@@ -345,15 +345,15 @@ impl<F: Files> Log<F> {
         Ok(())
     }
 
-    fn no_room(&self, needed_bytes: u64) -> StorageError {
-        StorageError::NoRoom {
+    fn out_of_space(&self, needed_bytes: u64) -> StorageError {
+        StorageError::OutOfSpace {
             path: self.directory.clone(),
             needed_bytes,
         }
     }
 }
 
-/// How many bytes of [`Log::room`] a record with a body of `body_len` bytes takes.
+/// How many bytes of [`Log::space`] a record with a body of `body_len` bytes takes.
 #[must_use]
 pub fn record_bytes(body_len: u64) -> u64 {
     segment::record_len(body_len)

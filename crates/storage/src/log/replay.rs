@@ -221,7 +221,7 @@ impl<F: Files> Replay<F> {
     /// Reads the rest, truncates a torn tail, waits until all that was read is on disk, and returns the log for appending.
     ///
     /// # Errors
-    /// As [`next_record`](Self::next_record), and the system's error. `NoRoom`: the disk is too full for the first segment of a new log.
+    /// As [`next_record`](Self::next_record), and the system's error. `OutOfSpace`: the disk is too full for the first segment of a new log.
     pub fn finish(mut self) -> Result<(Log<F>, Recovered)> {
         while self.next_record()?.is_some() {}
         let recovered = self.recovered.clone();
@@ -260,7 +260,7 @@ impl<F: Files> Replay<F> {
             failed: false,
             buffer: Vec::new(),
         };
-        log.poll_room()?;
+        log.poll_space()?;
         Ok((log, recovered))
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::segment::{self, HEADER_LEN, SegmentHeader};
 use super::{LogConfig, MINIMUM_SEGMENT_BYTES, mix};
-use crate::error::{Result, StorageError, io_error, is_no_room};
+use crate::error::{Result, StorageError, io_error, is_out_of_space};
 use crate::files::{Files, StoredFile};
 
 /// A segment for appending.
@@ -70,12 +70,12 @@ impl<F: Files> Spare<F> {
     }
 
     /// Bytes for records in the segment allocated ahead; 0 while another thread creates it.
-    pub(crate) fn room(&self) -> u64 {
-        let room = self.look(|state| match state {
+    pub(crate) fn space(&self) -> u64 {
+        let space = self.look(|state| match state {
             State::Ready(segment) => segment.bytes - HEADER_LEN,
             State::Wanted | State::Full => 0,
         });
-        room.unwrap_or(0)
+        space.unwrap_or(0)
     }
 
     /// Whether the disk was full.
@@ -106,13 +106,13 @@ impl<F: Files> Spare<F> {
             self.make(&mut next, needed, reserve)?;
         }
         let State::Ready(segment) = &mut next.state else {
-            return Err(self.no_room(needed));
+            return Err(self.out_of_space(needed));
         };
         grow(&self.files, &self.directory, segment, needed)?;
         next.number += 1;
         match std::mem::replace(&mut next.state, State::Wanted) {
             State::Ready(segment) => Ok(segment),
-            State::Wanted | State::Full => Err(self.no_room(needed)),
+            State::Wanted | State::Full => Err(self.out_of_space(needed)),
         }
     }
 
@@ -140,8 +140,8 @@ impl<F: Files> Spare<F> {
         }
     }
 
-    fn no_room(&self, needed_bytes: u64) -> StorageError {
-        StorageError::NoRoom {
+    fn out_of_space(&self, needed_bytes: u64) -> StorageError {
+        StorageError::OutOfSpace {
             path: self.directory.clone(),
             needed_bytes,
         }
@@ -188,7 +188,7 @@ impl<F: Files> PrepareJob<F> {
             .map_err(io_error(directory, "read the free space"))?;
         if missing > 0 && free >= missing.saturating_add(reserve) {
             match grow(files, directory, segment, config.segment_bytes) {
-                Ok(()) | Err(StorageError::NoRoom { .. }) => {}
+                Ok(()) | Err(StorageError::OutOfSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -237,7 +237,7 @@ impl<F: Files> Place<'_, F> {
             Err(error) => {
                 // The unfinished file takes space; if removing it fails too, the next start removes it.
                 let _ = self.files.remove(&unfinished);
-                if is_no_room(&error) {
+                if is_out_of_space(&error) {
                     return Ok(None);
                 }
                 Err(io_error(&path, "make the segment")(error))
@@ -269,7 +269,7 @@ pub(crate) fn grow<F: Files>(
     if segment.bytes >= needed {
         return Ok(());
     }
-    let no_room = || StorageError::NoRoom {
+    let out_of_space = || StorageError::OutOfSpace {
         path: directory.to_owned(),
         needed_bytes: needed,
     };
@@ -277,11 +277,11 @@ pub(crate) fn grow<F: Files>(
         .free_bytes(directory)
         .map_err(io_error(directory, "read the free space"))?;
     if free < needed - segment.bytes {
-        return Err(no_room());
+        return Err(out_of_space());
     }
     match segment.file.allocate(needed) {
         Ok(()) => {}
-        Err(error) if is_no_room(&error) => return Err(no_room()),
+        Err(error) if is_out_of_space(&error) => return Err(out_of_space()),
         Err(error) => return Err(io_error(&segment.path, "allocate")(error)),
     }
     segment.bytes = needed;

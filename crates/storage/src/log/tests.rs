@@ -93,7 +93,7 @@ fn live(log: &mut Log<MemoryFiles>, model: &mut Model, random: &mut u64) {
                     model.synced = up_to;
                 }
             }
-            2 => generation = Some(log.start_generation().expect("room")),
+            2 => generation = Some(log.start_generation().expect("space")),
             3 => {
                 if let Some(segment) = generation.take() {
                     let kept = model.written.iter().find(|(of, ..)| *of >= segment);
@@ -102,7 +102,7 @@ fn live(log: &mut Log<MemoryFiles>, model: &mut Model, random: &mut u64) {
                     log.remove_before(segment);
                 }
             }
-            4 => log.poll_room().expect("the disk works"),
+            4 => log.poll_space().expect("the disk works"),
             _ => append(log, model, random),
         }
         assert!(log.synced() >= model.synced);
@@ -117,7 +117,7 @@ fn append(log: &mut Log<MemoryFiles>, model: &mut Model, random: &mut u64) {
     };
     let body: Vec<u8> = (0..len).map(|_| mix(random) as u8).collect();
     let (head, tail) = body.split_at(body.len() / 3);
-    let appended = log.append(&[head, tail]).expect("room");
+    let appended = log.append(&[head, tail]).expect("space");
     model
         .written
         .push((appended.segment, appended.sequence, body));
@@ -201,18 +201,18 @@ fn room_is_what_can_be_appended_however_full_the_disk() {
     for seed in 0..seeds() {
         let disk = MemoryFiles::new(40_000);
         let mut random = seed;
-        let (mut log, ..) = open(&disk, seed).expect("room for the first segment");
+        let (mut log, ..) = open(&disk, seed).expect("space for the first segment");
         for _ in 0..mix(&mut random) % 30 {
             log.append(&[&vec![1; (mix(&mut random) % 900) as usize]])
-                .expect("room");
+                .expect("space");
         }
         disk.set_capacity(0);
-        let mut room = log.room();
-        while room >= record_bytes(0) {
-            let body = (mix(&mut random) % 1500).min(room - record_bytes(0)) & !7;
+        let mut space = log.space();
+        while space >= record_bytes(0) {
+            let body = (mix(&mut random) % 1500).min(space - record_bytes(0)) & !7;
             log.append(&[&vec![2; body as usize]])
                 .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            room -= record_bytes(body);
+            space -= record_bytes(body);
         }
     }
 }
@@ -220,7 +220,7 @@ fn room_is_what_can_be_appended_however_full_the_disk() {
 #[test]
 fn a_full_disk_refuses_and_room_comes_back() {
     let disk = MemoryFiles::new(3 * SEGMENT_BYTES);
-    let (mut log, ..) = open(&disk, 1).expect("room");
+    let (mut log, ..) = open(&disk, 1).expect("space");
     let mut written = Vec::new();
     let error = loop {
         match log.append(&[&[written.len() as u8; 500]]) {
@@ -228,21 +228,21 @@ fn a_full_disk_refuses_and_room_comes_back() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, StorageError::NoRoom { .. }), "{error}");
+    assert!(matches!(error, StorageError::OutOfSpace { .. }), "{error}");
     assert!(log.is_full());
-    assert!(log.room() < record_bytes(500));
+    assert!(log.space() < record_bytes(500));
     assert!(matches!(
         log.start_generation(),
-        Err(StorageError::NoRoom { .. })
+        Err(StorageError::OutOfSpace { .. })
     ));
     log.append(&[b"small"])
         .expect("a smaller one fits in what is left");
     disk.set_capacity(4 * SEGMENT_BYTES);
-    log.poll_room().expect("the disk works");
+    log.poll_space().expect("the disk works");
     assert!(!log.is_full());
-    assert_eq!(log.room(), SEGMENT_BYTES - HEADER_LEN);
-    let generation = log.start_generation().expect("room");
-    log.append(&[b"lives"]).expect("room");
+    assert_eq!(log.space(), SEGMENT_BYTES - HEADER_LEN);
+    let generation = log.start_generation().expect("space");
+    log.append(&[b"lives"]).expect("space");
     log.remove_before(generation);
     assert_eq!(log.first_segment(), 1, "not before a sync");
     log.sync().expect("the disk works");
@@ -261,14 +261,14 @@ fn a_next_segment_that_is_small_for_lack_of_space_grows_when_there_is_some() {
         ..config(1)
     };
     let replay = Log::open(disk.clone(), Path::new(DIRECTORY), config).expect("new");
-    let (mut log, _) = replay.finish().expect("room for the first segment");
-    log.poll_room().expect("the disk works");
+    let (mut log, _) = replay.finish().expect("space for the first segment");
+    log.poll_space().expect("the disk works");
     assert!(log.is_short() && !log.is_full(), "a small one");
     disk.set_capacity(3 * large);
-    log.poll_room().expect("the disk works");
+    log.poll_space().expect("the disk works");
     assert!(!log.is_short());
-    log.append(&[b"one"]).expect("room");
-    assert_eq!(log.room(), large - HEADER_LEN);
+    log.append(&[b"one"]).expect("space");
+    assert_eq!(log.space(), large - HEADER_LEN);
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn only_a_new_generation_may_use_the_reserve() {
         ..config(1)
     };
     let replay = Log::open(disk.clone(), Path::new(DIRECTORY), with_reserve).expect("new");
-    let (mut log, _) = replay.finish().expect("room");
+    let (mut log, _) = replay.finish().expect("space");
     while log.append(&[&[0; 1000]]).is_ok() {}
     assert!(log.is_full());
     assert_eq!(
@@ -293,9 +293,9 @@ fn only_a_new_generation_may_use_the_reserve() {
 fn segments_that_were_asked_to_go_are_not_needed_though_they_take_room_until_the_next_sync() {
     let disk = MemoryFiles::new(100 * SEGMENT_BYTES);
     let replay = Log::open(disk, Path::new(DIRECTORY), config(1)).expect("new");
-    let (mut log, _) = replay.finish().expect("room");
+    let (mut log, _) = replay.finish().expect("space");
     while log.current_segment() < 4 {
-        log.append(&[&[0; 1000]]).expect("room");
+        log.append(&[&[0; 1000]]).expect("space");
     }
     assert_eq!(log.needed_bytes(), 4 * SEGMENT_BYTES);
     log.remove_before(3);
@@ -314,19 +314,19 @@ fn smaller_segments_are_made_where_room_is_scarce() {
         ..config(1)
     };
     let replay = Log::open(disk, Path::new(DIRECTORY), large).expect("new");
-    let (log, _) = replay.finish().expect("room");
+    let (log, _) = replay.finish().expect("space");
     assert_eq!(log.disk_bytes(), 4 * MINIMUM_SEGMENT_BYTES);
-    assert_eq!(log.room(), 4 * MINIMUM_SEGMENT_BYTES - HEADER_LEN);
+    assert_eq!(log.space(), 4 * MINIMUM_SEGMENT_BYTES - HEADER_LEN);
     assert!(!log.is_full());
 }
 
 #[test]
 fn a_record_larger_than_a_segment_gets_one_of_its_own() {
     let disk = MemoryFiles::new(1 << 20);
-    let (mut log, ..) = open(&disk, 1).expect("room");
+    let (mut log, ..) = open(&disk, 1).expect("space");
     let large = vec![7; 3 * SEGMENT_BYTES as usize];
     for body in [&large[..], b"small", &large[..]] {
-        log.append(&[body]).expect("room");
+        log.append(&[body]).expect("space");
     }
     drop(log);
     let (_, records, _) = open(&disk, 2).expect("good");
@@ -340,8 +340,8 @@ fn after_a_failed_write_or_sync_nothing_is_taken_any_more() {
         ("sync", MemoryFiles::fail_syncs),
     ] {
         let disk = MemoryFiles::new(1 << 20);
-        let (mut log, ..) = open(&disk, 1).expect("room");
-        log.append(&[b"first"]).expect("room");
+        let (mut log, ..) = open(&disk, 1).expect("space");
+        log.append(&[b"first"]).expect("space");
         log.sync().expect("the disk works");
         fail(&disk, true);
         let failed = log
@@ -362,7 +362,7 @@ fn after_a_failed_write_or_sync_nothing_is_taken_any_more() {
             matches!(log.sync(), Err(StorageError::Failed { .. })),
             "{name}"
         );
-        assert_eq!(log.room(), 0, "{name}");
+        assert_eq!(log.space(), 0, "{name}");
         disk.lose_power(3);
         let (_, records, _) = open(&disk, 2).expect("the rest is good");
         assert_eq!(records[0].1, b"first", "{name}");
@@ -372,9 +372,9 @@ fn after_a_failed_write_or_sync_nothing_is_taken_any_more() {
 /// A log of three segments, each of eight records of 500 bytes, all synced after each record if `synced`.
 fn three_segments(synced: bool) -> MemoryFiles {
     let disk = MemoryFiles::new(1 << 20);
-    let (mut log, ..) = open(&disk, 1).expect("room");
+    let (mut log, ..) = open(&disk, 1).expect("space");
     for number in 0..20 {
-        log.append(&[&[number; 500]]).expect("room");
+        log.append(&[&[number; 500]]).expect("space");
         if synced {
             log.sync().expect("the disk works");
         }
@@ -484,7 +484,7 @@ fn a_record_that_was_cut_off_never_comes_back() {
         torn.contains("000000000003.segment") && torn.contains("cut off"),
         "{torn}"
     );
-    log.append(&[&[99; 500]]).expect("room");
+    log.append(&[&[99; 500]]).expect("space");
     drop(log);
     let (_, again, _) = open(&disk, 3).expect("good");
     assert_eq!(again.len(), records.len() + 1);
@@ -512,7 +512,7 @@ fn a_log_of_another_node_is_refused_and_left_alone() {
 fn a_segment_in_the_making_is_removed_at_the_next_start() {
     let disk = three_segments(true);
     let unfinished = segment::unfinished_path(Path::new(DIRECTORY), 9);
-    disk.create(&unfinished).expect("room");
+    disk.create(&unfinished).expect("space");
     assert_eq!(open(&disk, 2).expect("good").1.len(), 20);
     assert!(disk.open(&unfinished).is_err());
 }
@@ -520,31 +520,31 @@ fn a_segment_in_the_making_is_removed_at_the_next_start() {
 #[test]
 fn another_thread_prepares_and_syncs_while_the_log_goes_on() {
     let disk = MemoryFiles::new(1 << 20);
-    let (mut log, ..) = open(&disk, 1).expect("room");
-    log.append(&[b"one"]).expect("room");
+    let (mut log, ..) = open(&disk, 1).expect("space");
+    log.append(&[b"one"]).expect("space");
     let job = log.begin_sync().expect("something to sync");
     assert!(log.begin_sync().is_none(), "one at a time");
     assert!(matches!(log.sync(), Err(StorageError::Busy { .. })));
-    log.append(&[b"two"]).expect("room");
+    log.append(&[b"two"]).expect("space");
     let done = std::thread::spawn(move || job.run())
         .join()
         .expect("no panic");
     log.finish_sync(done).expect("the disk works");
     assert_eq!((log.synced(), log.is_dirty()), (1, true));
 
-    log.start_generation().expect("room");
+    log.start_generation().expect("space");
     assert!(log.wants_segment());
     let job = log.begin_prepare().expect("wanted");
     let late = log.begin_prepare().expect("not begun yet");
     std::thread::spawn(move || job.run())
         .join()
         .expect("no panic")
-        .expect("room");
+        .expect("space");
     assert!(!log.wants_segment());
-    log.append(&[b"three"]).expect("room");
-    log.start_generation().expect("room");
-    log.append(&[b"four"]).expect("room");
-    log.start_generation().expect("room");
+    log.append(&[b"three"]).expect("space");
+    log.start_generation().expect("space");
+    log.append(&[b"four"]).expect("space");
+    log.start_generation().expect("space");
     late.run().expect("prepares the one that is next by now");
     drop(log);
     let (_, records, _) = open(&disk, 2).expect("no hole");

@@ -54,7 +54,7 @@ pub fn run(arguments: &Stored) -> anyhow::Result<()> {
         arguments.repeats,
         &extra,
     );
-    // What is left behind does no harm beyond the room it takes.
+    // What is left behind does no harm beyond the space it takes.
     let _ = std::fs::remove_dir_all(&folder);
     let measured = measured?;
     arguments.output.finish(&measured, &report(fill, &measured))

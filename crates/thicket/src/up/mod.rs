@@ -23,7 +23,7 @@ use cluster::{Cluster, Member};
 use crate::api::Credentials;
 
 /// Time for the nodes to find each other; on an idle machine it takes a fraction of a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -202,7 +202,7 @@ fn check_free(address: SocketAddr, member: &Member, flag: &str) -> anyhow::Resul
 
 /// `false`: a signal came first.
 fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !cluster.is_complete()? {
         if signals.pending().next().is_some() {
             return Ok(false);
@@ -213,7 +213,7 @@ fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::
         ensure!(
             Instant::now() < deadline,
             "the nodes did not find each other within {} seconds",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         std::thread::sleep(PAUSE);
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_thicket");
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -29,7 +29,7 @@ fn ports(log: ChildStderr) -> (u16, u16) {
             }
         }
     });
-    let line = first.recv_timeout(PATIENCE).expect("the node starts");
+    let line = first.recv_timeout(TIMEOUT).expect("the node starts");
     let line: serde_json::Value = serde_json::from_str(&line).expect("a line of JSON");
     let port = |field: &str| {
         let address = line[field].as_str().expect("an address");
@@ -72,7 +72,7 @@ impl Cluster {
                 process,
             });
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let seen: Vec<usize> = cluster.nodes.iter().map(Node::sees).collect();
             if seen.iter().all(|nodes| *nodes == size) {
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// Waits until the clients of `node` have exactly these subscriptions.
     pub async fn wait_for_subscriptions(&self, node: usize, filters: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let found = get(self.nodes[node].http, "/v1/subscriptions").unwrap_or_default();
             let text = found.to_string();

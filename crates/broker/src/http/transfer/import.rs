@@ -32,7 +32,7 @@ const BATCH_SESSIONS: usize = 256;
 /// Problems reported in full; the rest is counted.
 const PROBLEMS: usize = 20;
 /// A claim without an answer in this time is abandoned.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// Time between two checks of pending claims.
 const LOOK: Duration = Duration::from_millis(2);
 /// The instant for encoding: times in a snapshot are remaining times.
@@ -295,7 +295,7 @@ impl Import {
         &mut self,
         mut open: HashMap<u64, (usize, u64, String, u64)>,
     ) -> Result<(), Broken> {
-        let deadline = Clock::now() + PATIENCE;
+        let deadline = Clock::now() + TIMEOUT;
         while !open.is_empty() {
             let numbers: Vec<_> = open
                 .iter()
@@ -347,7 +347,7 @@ impl Import {
                 self.entry.sessions_existing += 1;
                 Some(None)
             }
-            Ok(Imported::NoRoom) => Some(Some("the disk is full".to_owned())),
+            Ok(Imported::DiskFull) => Some(Some("the disk is full".to_owned())),
             Ok(Imported::Unavailable) => Some(Some(
                 "the client identifier cannot be claimed now".to_owned(),
             )),

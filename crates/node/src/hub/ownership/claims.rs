@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// After a deferral the registrar is asked again, at the latest after this.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -146,7 +146,7 @@ impl Ownership {
         let waiting = Waiting {
             worker,
             claim,
-            deadline: now.instant + PATIENCE,
+            deadline: now.instant + TIMEOUT,
         };
         self.claims
             .lines
@@ -473,7 +473,7 @@ impl Ownership {
                 .front()
                 .is_some_and(|first| first.deadline <= now.instant)
             {
-                thicket_session::reach!("time hub/ownership/claims PATIENCE");
+                thicket_session::reach!("time hub/ownership/claims TIMEOUT");
                 self.give_up(cx, &client_id);
                 continue;
             }

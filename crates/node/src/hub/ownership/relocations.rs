@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A worker that has not reported the result by then never will (the connection was lost on the way).
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What another node asked meanwhile.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Ownership {
             && !self.is_leaving(client_id)
             && !self.relocations.has(client_id)
         {
-            let deadline = now.instant + PATIENCE;
+            let deadline = now.instant + TIMEOUT;
             self.relocations.begin(client_id, Some(deadline));
             cx.send_to_worker(home, ToWorker::Relocate { to, relocation });
         }
@@ -167,7 +167,7 @@ impl Ownership {
             .map(|(client_id, _)| Arc::clone(client_id))
             .collect();
         for client_id in due {
-            thicket_session::reach!("time hub/ownership/relocations PATIENCE");
+            thicket_session::reach!("time hub/ownership/relocations TIMEOUT");
             self.settle_relocation(cx, now, &client_id);
         }
     }

@@ -21,7 +21,7 @@ pub(in crate::hub) struct RetainedStore {
     is_paused: bool,
     operations: Vec<StoreOperation>,
     /// Free capacity, bytes.
-    room: u64,
+    space: u64,
 }
 
 /// A retained message, or a removal if its payload is empty.
@@ -38,7 +38,7 @@ impl RetainedStore {
             is_on,
             is_paused: false,
             operations: Vec::new(),
-            room: u64::MAX,
+            space: u64::MAX,
         }
     }
 
@@ -58,7 +58,7 @@ impl RetainedStore {
 
     /// Whether another message is over the limit.
     pub const fn is_full_for(&self, bytes: usize) -> bool {
-        self.is_on && self.room < bytes as u64 + 1024
+        self.is_on && self.space < bytes as u64 + 1024
     }
 
     pub fn put(&mut self, now: Now, origin: Origin, record: &Record<'_>) {
@@ -155,7 +155,7 @@ impl Hub {
 
     /// The free capacity has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
-        self.retained.store().room = status.room;
+        self.retained.store().space = status.space;
     }
 
     /// Reads a value that was stored before the node stopped.

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
-use super::primary::Primaries;
+use super::state::Primaries;
 use crate::{
     Now,
     messages::ToHub,
@@ -187,14 +187,14 @@ impl Primaries {
             .iter()
             .map(|up| cx.cluster.capability_of(up.node))
             .sum();
-        let has_room = |node: NodeId| {
+        let has_capacity = |node: NodeId| {
             self.shares
-                .has_room(node, cx.cluster.capability_of(node), all)
+                .has_capacity(node, cx.cluster.capability_of(node), all)
         };
         let candidates = || cx.cluster.up.iter().filter(|up| !others.contains(&up.node));
-        let is_tight = !candidates().any(|up| has_room(up.node));
+        let is_tight = !candidates().any(|up| has_capacity(up.node));
         let counted: Vec<(usize, NodeId)> = candidates()
-            .filter(|up| is_tight || has_room(up.node))
+            .filter(|up| is_tight || has_capacity(up.node))
             .map(|up| (wanted(up.slot), up.node))
             .collect();
         let most = counted.iter().map(|(count, _)| *count).max()?;

@@ -16,11 +16,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use thicket_overlay::NodeId;
 use thicket_placement::{LEAST_LOAD, SESSION_LOAD, better_backup};
-use thicket_session::time::Instant;
 
 use super::{
     learning::{RECORD_BYTES, end_backup, replicate_members},
-    primary::Primaries,
+    state::Primaries,
 };
 use crate::{
     Now,
@@ -41,14 +40,6 @@ use crate::{
 const LEVELLED: Duration = Duration::from_secs(30);
 /// Backups that move at a time.
 const MOVED: usize = 16;
-
-/// Backups that are to take the places of others.
-#[derive(Debug, Default)]
-pub(super) struct Leveling {
-    levelled_at: Instant,
-    /// By session: its serial, and the node whose backup is to end.
-    former: BTreeMap<SessionKey, (u64, NodeId)>,
-}
 
 /// A session whose backup may move: its load, and the node that would be promoted.
 struct Movable {
@@ -91,7 +82,7 @@ impl Primaries {
                 continue;
             };
             let stream = cx.journal.streams.get_mut(index);
-            if stream.is_none_or(|it| !it.has_room() || it.writer.len() > RECORD_BYTES) {
+            if stream.is_none_or(|it| !it.has_capacity() || it.writer.len() > RECORD_BYTES) {
                 continue;
             }
             *held.entry(from.node).or_default() -= from.load;

@@ -14,7 +14,7 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::{backup::Sources, primary::Primaries};
+use super::state::{Primaries, Sources};
 use crate::{
     Now,
     messages::{BackupReport, MisroutedMessage, Origin, ToHub},

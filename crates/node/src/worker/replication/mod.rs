@@ -34,24 +34,24 @@
 //! node with a matching subscription has it (`pending_wills`).
 
 mod apply;
-mod backup;
 mod learning;
 mod leveling;
 mod misrouted;
 mod orphans;
+mod overdue;
 mod pending_wills;
 mod primary;
 mod promote;
-mod shares;
+mod state;
 mod storing;
 mod wills;
 
 pub(super) use self::{
-    backup::Sources,
     learning::{
         end_backup, end_surplus_backups, leave_backups, make_room_for_backup, replicate_members,
     },
     misrouted::deliver_misrouted,
     orphans::report_taken_over,
-    primary::{Primaries, hold_input, wait_for_backups},
+    primary::{hold_input, wait_for_backups},
+    state::{Primaries, Sources},
 };

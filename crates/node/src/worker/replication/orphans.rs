@@ -12,15 +12,14 @@
 //! before this one that the primary is down, and its stream may reach another worker than the one with the orphan: so adoptions are remembered, and
 //! sent to all workers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::BTreeSet;
 
 use thicket_overlay::NodeId;
-use thicket_session::{server::Epoch, time::Instant};
 
-use super::{backup::Sources, learning::end_spare_backups, primary::Primaries};
+use super::{
+    learning::end_spare_backups,
+    state::{Announced, BackupVersion, Orphan, Primaries, Sources},
+};
 use crate::{
     Now, Remembered,
     messages::{Adopted, InterestChange, SessionState, ToHub, ToWorker, UpNode},
@@ -42,98 +41,6 @@ use crate::{
 
 /// Sessions whose backups are to be adopted on nodes that are not reachable yet; further ones are not remembered.
 const TO_ADOPT: usize = 100_000;
-/// A replacement is remembered for this time, for the worker whose backup is not yet an orphan.
-const REMEMBERED: Duration = Duration::from_secs(30);
-
-/// A backup without primary.
-#[derive(Debug)]
-struct Orphan {
-    key: SessionKey,
-    version: BackupVersion,
-    since: Instant,
-}
-
-/// Which version of a session a backup has: the primary's worker, the number in its stream, and the epoch.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BackupVersion {
-    by: SourceKey,
-    number: u64,
-    epoch: Epoch,
-}
-
-/// A session has failed over to another node's worker. There may be several backups of it here that are older, of primaries that died one after the
-/// other: each is an orphan as soon as this node considers its primary down.
-#[derive(Debug)]
-struct Announced {
-    by: SourceKey,
-    session: Adopted,
-    /// Since when the backup of the earlier primary is out of date.
-    over_since: Option<Instant>,
-}
-
-impl Announced {
-    /// Whether a backup is older: of a lower epoch, or what the same primary sent before it merged a branch. A merge that is repeated has the epoch
-    /// of the one before, but another number.
-    fn outdates(&self, backup: BackupVersion) -> bool {
-        let Adopted { epoch, number, .. } = self.session;
-        epoch > backup.epoch
-            || (epoch == backup.epoch && self.by == backup.by && number > backup.number)
-    }
-}
-
-/// All of them, by the identities of the sessions.
-#[derive(Debug, Default)]
-pub(super) struct Orphans {
-    waiting: BTreeMap<u128, Orphan>,
-    announced: BTreeMap<u128, Announced>,
-    /// Nodes that are down, some of whose sessions may still fail over to this one.
-    promoting: BTreeSet<NodeId>,
-}
-
-impl Orphans {
-    /// Whether an orphan has not been adopted yet.
-    fn is_waiting(&self) -> bool {
-        let mut waiting = self.waiting.iter();
-        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.version).is_none())
-    }
-
-    /// Who adopted a session, if that is newer than the backup here.
-    fn adopted(&self, uid: u128, backup: BackupVersion) -> Option<&Announced> {
-        let announced = self.announced.get(&uid);
-        announced.filter(|announced| announced.outdates(backup))
-    }
-
-    /// Removes the orphan whose session this worker of another node adopted.
-    fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
-        let version = self.waiting.get(&uid)?.version;
-        self.adopted(uid, version).filter(|it| it.by == by)?;
-        self.waiting.remove(&uid)
-    }
-
-    /// A node is down, and promotes none of its backups.
-    fn lose_node(&mut self, now: Instant, node: NodeId) {
-        for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
-            if let Some(orphan) = self.waiting.get_mut(&uid)
-                && announced.outdates(orphan.version)
-            {
-                orphan.since = now;
-            }
-        }
-        self.forget_replaced(now);
-    }
-
-    /// Forgets what was replaced long enough ago.
-    pub(super) fn forget_replaced(&mut self, now: Instant) {
-        let is_kept = |since: Instant| since + REMEMBERED > now;
-        let before = self.announced.len();
-        self.announced
-            .retain(|_, announced| announced.over_since.is_none_or(is_kept));
-        if self.announced.len() < before {
-            thicket_session::reach!("time REMEMBERED");
-        }
-    }
-}
-
 impl Worker {
     /// The primary of a backup is down. Returns how many sessions fail over to this node.
     pub(super) fn lose_primary(
@@ -417,10 +324,10 @@ impl Primaries {
                 session.stored.number = cx.journal.next_number();
             }
             let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
-            let has_room = session.stored.backups.set(index, Stage::Adopted);
+            let has_capacity = session.stored.backups.set(index, Stage::Adopted);
             if let Some(stream) = cx.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
-                if !has_room {
+                if !has_capacity {
                     // Other nodes already receive a full sync.
                     stream.writer.ended(number);
                 }

@@ -12,11 +12,14 @@
 //!
 //! A node that stores sessions stores these wills too, in the same form. After a restart it publishes them.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::rc::Rc;
 
 use thicket_session::server::{Epoch, StoredSession, StoredWill};
 
-use super::{primary::Primaries, wills::replicate_will};
+use super::{
+    state::{PendingWill, Primaries},
+    wills::replicate_will,
+};
 use crate::{
     ConnectionId, Now,
     messages::{Fetched, ToHub},
@@ -26,7 +29,6 @@ use crate::{
         rights::refuse_publish,
         state::{
             debts::Debt,
-            journal::wall_ms,
             publication::Outcome,
             replica::{
                 hold::hold_at,
@@ -40,39 +42,6 @@ use crate::{
 
 /// Wills published at once that other nodes hold; further ones are lost if the node dies in that moment.
 const MOST: usize = 65_536;
-
-/// Wills that other nodes are to forget, and have not forgotten yet.
-#[derive(Debug, Default)]
-pub(super) struct PendingWills {
-    wills: BTreeMap<u64, PendingWill>,
-    next: u64,
-    clients: BTreeMap<Rc<str>, Waiting>,
-    /// Clients one of whose wills was forgotten since the last call of `settle_forgotten`.
-    over: Vec<Rc<str>>,
-    /// Wills that were being published when the node stopped, by the numbers they are stored under.
-    recovered: Vec<(u64, Rc<str>, StoredWill)>,
-}
-
-/// A will being published that not all destinations have.
-#[derive(Debug)]
-struct PendingWill {
-    /// `None`: of a node that is down.
-    client_id: Option<Rc<str>>,
-    backup: Option<WillBackup>,
-    /// The number it is stored under.
-    stored: Option<u64>,
-    /// Conditions that are not met.
-    open: u16,
-}
-
-/// What waits until the wills of a client are forgotten.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// How many are not forgotten.
-    wills: usize,
-    /// Requests of other nodes for its session, which has ended.
-    requests: Vec<u64>,
-}
 
 /// Whose will is published.
 #[derive(Debug, Clone, Copy)]
@@ -95,22 +64,6 @@ enum Stored {
     Yes,
     /// It is, under this number.
     Under(u64),
-}
-
-impl PendingWills {
-    /// One more will of a client is to be forgotten.
-    fn begin(&mut self, client_id: &Rc<str>) {
-        self.clients.entry(Rc::clone(client_id)).or_default().wills += 1;
-    }
-
-    fn has(&self, client_id: &str) -> bool {
-        !self.clients.is_empty() && self.clients.contains_key(client_id)
-    }
-
-    /// Another node has forgotten a will.
-    pub(super) fn note_forgotten(&mut self, client_id: Option<Rc<str>>) {
-        self.over.extend(client_id);
-    }
 }
 
 impl Worker {
@@ -256,7 +209,7 @@ impl Primaries {
                 uid: 0,
                 epoch: Epoch::NONE,
                 expiry_interval: 0,
-                disconnected_at_ms: Some(wall_ms(now, now.instant)),
+                disconnected_at_ms: Some(now.wall_ms(now.instant)),
                 will: Some(will.clone()),
                 will_due_at_ms: None,
             };

@@ -1,6 +1,6 @@
 //! The primary stores a session: in the log of its worker, and at the backups.
 
-use super::primary::Primaries;
+use super::state::Primaries;
 use crate::{
     Now,
     worker::{

@@ -10,11 +10,11 @@
 //!
 //! Nothing else is held of such a session, and delays do not count: the session has ended with its primary, and the delay with it (MQTT 3.1.3.2.2).
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::rc::Rc;
 
-use thicket_session::server::{StoredSession, StoredWill};
+use thicket_session::server::StoredSession;
 
-use super::{backup::Sources, primary::Primaries};
+use super::state::{HeldWills, Primaries, Sources, WILL_BYTES};
 use crate::{
     EventLevel, Now,
     worker::{
@@ -26,33 +26,6 @@ use crate::{
         },
     },
 };
-
-/// Bytes of wills that a worker holds for clients of other nodes; further ones are not held.
-const WILL_BYTES: usize = 256 * 1024 * 1024;
-/// What a will costs beside its strings: its place in a map, and the allocations.
-const WILL_OVERHEAD: usize = 160;
-
-/// Wills that are held for the clients of one worker of another node, by number.
-pub(super) type HeldWills = BTreeMap<u64, StoredWill>;
-
-/// How many wills are held here for others.
-#[derive(Debug, Default)]
-pub(super) struct HeldWillCount {
-    wills: u64,
-    bytes: usize,
-    is_full: bool,
-}
-
-impl HeldWillCount {
-    const fn remove(&mut self, will: &StoredWill) {
-        self.wills -= 1;
-        self.bytes -= bytes_of(will);
-    }
-}
-
-const fn bytes_of(will: &StoredWill) -> usize {
-    WILL_OVERHEAD + will.topic.len() + will.payload.len() + will.properties.len()
-}
 
 /// At the primary.
 impl Primaries {
@@ -126,12 +99,9 @@ impl Sources {
         if let Some(before) = known.wills.remove(&number) {
             count.remove(&before);
         }
-        let bytes = bytes_of(&will);
-        if count.bytes + bytes <= WILL_BYTES {
-            count.wills += 1;
-            count.bytes += bytes;
+        if count.add(&will) {
             known.wills.insert(number, will);
-        } else if !std::mem::replace(&mut count.is_full, true) {
+        } else if count.note_full() {
             let fields = vec![
                 ("node", source.0.to_string()),
                 ("bytes", WILL_BYTES.to_string()),
@@ -154,17 +124,12 @@ impl Sources {
 
     /// Forgets all wills of a primary.
     pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
-        let count = &mut self.will_count;
-        for will in wills.values() {
-            count.remove(will);
-        }
-        count.is_full = false;
+        self.will_count.remove_all(wills);
     }
 
     /// Number and bytes of the wills that are held here for clients of other nodes.
     pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
-        let count = &self.will_count;
-        (count.wills, count.bytes as u64)
+        self.will_count.total()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{replica::backup::SourceKey, sessions::SessionKey};
+use super::{replica::backup::SourceKey, session_key::SessionKey};
 use crate::messages::MisroutedMessage;
 
 /// What continues when a barrier has been passed.

@@ -13,7 +13,7 @@ use super::{
     places::BetterNodes,
     reauthentication::Reauthentication,
     replica::stream::{Level, Progress},
-    sessions::SessionKey,
+    session_key::SessionKey,
 };
 use crate::{
     Admission, ConnectionId, ListenerId,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     connection::{Attached, Connection, Phase},
-    sessions::SessionKey,
+    session_key::SessionKey,
 };
 use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, WorkerOutput};
 

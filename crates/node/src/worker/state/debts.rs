@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thicket_mqtt::PacketId;
 
-use super::{pending::Pending, sessions::SessionKey};
+use super::{pending::Pending, session_key::SessionKey};
 use crate::{
     ConnectionId, Peer,
     messages::{NumberRuns, Origin},

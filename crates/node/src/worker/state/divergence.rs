@@ -107,9 +107,9 @@ impl Divergence {
             is_partial: self.is_partial && !has_had_all,
             ..self
         };
-        let room = MERGED.saturating_sub(after.shared.len());
+        let free = MERGED.saturating_sub(after.shared.len());
         let shared = branch.known.iter().chain(&branch.shared);
-        after.shared.extend(shared.take(room));
+        after.shared.extend(shared.take(free));
         branch
             .touched
             .iter()
@@ -121,8 +121,8 @@ impl Divergence {
 
     /// These came with another branch. Beyond the bound a branch that is registered again may give its client a message twice.
     fn note_merged(&mut self, names: impl IntoIterator<Item = Name>) {
-        let room = MERGED.saturating_sub(self.merged.len());
-        self.merged.extend(names.into_iter().take(room));
+        let free = MERGED.saturating_sub(self.merged.len());
+        self.merged.extend(names.into_iter().take(free));
     }
 
     /// What both this one and another branch held once. `is_ours_split`, `is_theirs_split`: the other one has had all that the primary had when this

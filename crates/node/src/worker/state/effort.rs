@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use thicket_overlay::record::Records;
 
-use super::{divided::DividedMessages, sessions::SessionKey};
+use super::{divided::DividedMessages, session_key::SessionKey};
 use crate::{
     ConnectionId, Peer,
     messages::{Origin, WorkerMessage},

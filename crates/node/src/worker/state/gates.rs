@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::sessions::SessionKey;
+use super::session_key::SessionKey;
 use crate::ConnectionId;
 
 /// Changes of interests on their way to all nodes, above which clients wait before they make more (`effort`): one packet can make ten thousand, and so

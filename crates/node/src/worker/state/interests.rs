@@ -17,7 +17,7 @@ use thicket_session::{
 };
 
 pub(in crate::worker) use self::routes::{GroupRoute, LocalCandidate, Recipient, Route};
-use super::sessions::SessionKey;
+use super::session_key::SessionKey;
 use crate::{
     Remembered,
     messages::{Interest, InterestChange, Place},

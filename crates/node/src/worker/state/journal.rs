@@ -9,7 +9,6 @@ use thicket_session::{
         Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, PlainAppend,
         StoredMessage, Subscription, encode_subscription,
     },
-    time::Instant,
     topic::SubscriptionFilter,
 };
 
@@ -62,9 +61,9 @@ impl Journal {
             status: LogStatus {
                 segment: 0,
                 bytes: 0,
-                room: u64::MAX,
+                space: u64::MAX,
                 is_short: false,
-                values_room: u64::MAX,
+                values_space: u64::MAX,
             },
             done: None,
             streams: Streams::default(),
@@ -121,7 +120,7 @@ impl Journal {
     /// Whether a message of `bytes` for `recipients` stored sessions would be over the limit.
     pub const fn is_full_for(&self, bytes: usize, recipients: usize) -> bool {
         let needed = bytes as u64 + recipients as u64 * RECIPIENT_BYTES + RESERVE;
-        self.is_on && self.status.room < self.writer.len() as u64 + needed
+        self.is_on && self.status.space < self.writer.len() as u64 + needed
     }
 
     /// Whether even a small record is over the limit.
@@ -137,7 +136,7 @@ impl Journal {
     /// Whether a new session or subscription is over the limit, for itself or for its messages.
     pub const fn is_full_for_sessions(&self) -> bool {
         let needed = self.operation_bytes + VALUE_BYTES;
-        self.is_full() || (self.is_on && self.status.values_room < needed)
+        self.is_full() || (self.is_on && self.status.values_space < needed)
     }
 
     /// The session accepts the current message.
@@ -417,21 +416,6 @@ pub(in crate::worker) struct Acceptance<'a> {
     pub identifiers: &'a MatchedIdentifiers,
 }
 
-/// An instant as milliseconds since 1970.
-pub(in crate::worker) fn wall_ms(now: Now, at: Instant) -> u64 {
-    let wall = now.wall.as_unix_millis();
-    let (at, now) = (at.as_millis(), now.instant.as_millis());
-    (wall + at.saturating_sub(now)).saturating_sub(now.saturating_sub(at))
-}
-
-/// Milliseconds since 1970 as an instant, whatever the wall clock did meanwhile.
-pub(in crate::worker) fn instant_of(now: Now, wall_ms: u64) -> Instant {
-    let (at, wall) = (now.instant.as_millis(), now.wall.as_unix_millis());
-    Instant::from_millis(
-        (at + wall_ms.saturating_sub(wall)).saturating_sub(wall.saturating_sub(wall_ms)),
-    )
-}
-
 /// The counters of a session.
 fn write_position(writer: &mut JournalWriter, session: &Session) {
     writer.session(
@@ -470,7 +454,7 @@ fn write_outgoing(writer: &mut JournalWriter, now: Now, outgoing: &Outgoing<'_>)
     writer.message(&StoredMessage {
         name: 0,
         id: outgoing.id,
-        expires_at_ms: outgoing.expires_at.map(|at| wall_ms(now, at)),
+        expires_at_ms: outgoing.expires_at.map(|at| now.wall_ms(at)),
         publication: outgoing
             .publication()
             .map(|id| (id.session, id.packet_id, id.generation)),
@@ -555,7 +539,7 @@ fn stored_message(
     StoredMessage {
         name,
         id: message.id(),
-        expires_at_ms: message.expires_at().map(|at| wall_ms(now, at)),
+        expires_at_ms: message.expires_at().map(|at| now.wall_ms(at)),
         publication: None,
         publish: message.publish(),
     }

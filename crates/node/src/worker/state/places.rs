@@ -49,8 +49,8 @@ impl BetterNodes {
     /// A PUBLISH arrived. The node that its PUBACK is to name is noted; true: the hub is to be asked about the topic.
     pub fn publish(&mut self, now: Instant, topic: &str, packet_id: PacketId) -> bool {
         let Some(known) = self.topics.get_mut(topic) else {
-            let has_room = self.topics.len() < TOPICS;
-            if has_room {
+            let has_capacity = self.topics.len() < TOPICS;
+            if has_capacity {
                 let asked = TopicNode {
                     asked_at: now,
                     answer: None,
@@ -59,7 +59,7 @@ impl BetterNodes {
                 };
                 self.topics.insert(topic.into(), asked);
             }
-            return has_room;
+            return has_capacity;
         };
         if let (true, Some(node)) = (std::mem::take(&mut known.is_owed), known.answer) {
             known.named = Some(node);

@@ -2,7 +2,7 @@
 
 use thicket_overlay::record::PublicationId;
 
-use super::{debts::Debt, sessions::SessionKey};
+use super::{debts::Debt, session_key::SessionKey};
 
 /// Where a message comes from.
 #[derive(Debug, Clone, Copy, Default)]

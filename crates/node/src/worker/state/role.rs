@@ -15,7 +15,7 @@
 
 use thicket_overlay::NodeId;
 
-use super::{replica::backup::Backup, sessions::Session};
+use super::replica::backup::Backup;
 
 /// See the module.
 #[derive(Debug)]
@@ -172,33 +172,6 @@ impl Role {
         match self {
             Self::Switching(switchover) => switchover.reason.request(),
             Self::Primary | Self::Handed(_) | Self::Backup(_) => None,
-        }
-    }
-}
-
-impl Session {
-    /// What a backup keeps of it; `None`: this node is no backup.
-    pub fn backup(&self) -> Option<&Backup> {
-        match &self.role {
-            Role::Backup(backup) => Some(backup),
-            Role::Primary | Role::Switching(_) | Role::Handed(_) => None,
-        }
-    }
-
-    /// See [`Self::backup`].
-    pub fn backup_mut(&mut self) -> Option<&mut Backup> {
-        match &mut self.role {
-            Role::Backup(backup) => Some(backup),
-            Role::Primary | Role::Switching(_) | Role::Handed(_) => None,
-        }
-    }
-
-    /// Whether its client may be served: no other node is about to have it.
-    pub fn is_in_service(&self) -> bool {
-        match &self.role {
-            Role::Primary | Role::Switching(_) => true,
-            Role::Handed(_) => self.role.is_branch(),
-            Role::Backup(_) => false,
         }
     }
 }

@@ -20,26 +20,20 @@ use thicket_session::{
     topic::{SubscriptionFilter, TopicFilter},
 };
 
+pub(in crate::worker) use super::session_key::SessionKey;
 use super::{
     arrivals::Begun,
     charge::{Charge, ChargedWill},
     divergence::{Ancestors, Divergence},
-    journal::wall_ms,
     merging::Merging,
     replica::{backup::Backup, replica_set::StoredAs, will::WillBackup},
     retained::Overtaken,
     rights::SessionRights,
     role::Role,
     seen::{AcceptedPublications, Named},
+    tenants::Tenants,
 };
-use crate::{
-    ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of,
-    worker::tenants::Tenants,
-};
-
-/// A session of a worker: small and dense, used again after the session has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::worker) struct SessionKey(pub u32);
+use crate::{ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of};
 
 /// Seconds that mean never.
 pub(in crate::worker) const NEVER: u32 = u32::MAX;
@@ -245,9 +239,9 @@ impl Session {
             uid: self.uid,
             epoch: self.epoch,
             expiry_interval: self.expiry_interval,
-            disconnected_at_ms: self.disconnected_at.map(|at| wall_ms(now, at)),
+            disconnected_at_ms: self.disconnected_at.map(|at| now.wall_ms(at)),
             will: self.lasting_will().cloned(),
-            will_due_at_ms: self.will_due.map(|due| wall_ms(now, due)),
+            will_due_at_ms: self.will_due.map(|due| now.wall_ms(due)),
         }
     }
 
@@ -318,6 +312,31 @@ impl Session {
     /// Whether something waits for capacity at the connection.
     pub fn has_more(&self) -> bool {
         !self.outbound.is_drained() || !self.replays.is_empty()
+    }
+
+    /// What a backup keeps of it; `None`: this node is no backup.
+    pub fn backup(&self) -> Option<&Backup> {
+        match &self.role {
+            Role::Backup(backup) => Some(backup),
+            Role::Primary | Role::Switching(_) | Role::Handed(_) => None,
+        }
+    }
+
+    /// See [`Self::backup`].
+    pub fn backup_mut(&mut self) -> Option<&mut Backup> {
+        match &mut self.role {
+            Role::Backup(backup) => Some(backup),
+            Role::Primary | Role::Switching(_) | Role::Handed(_) => None,
+        }
+    }
+
+    /// Whether its client may be served: no other node is about to have it.
+    pub fn is_in_service(&self) -> bool {
+        match &self.role {
+            Role::Primary | Role::Switching(_) => true,
+            Role::Handed(_) => self.role.is_branch(),
+            Role::Backup(_) => false,
+        }
     }
 
     /// Puts an acknowledgement in line.

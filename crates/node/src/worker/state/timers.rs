@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use thicket_session::time::Instant;
 
-use super::sessions::SessionKey;
+use super::session_key::SessionKey;
 use crate::ConnectionId;
 
 /// What is due.

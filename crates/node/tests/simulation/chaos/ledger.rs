@@ -109,7 +109,7 @@ pub struct Ledger {
     pub has_partitions: bool,
     /// While nodes were partitioned clients stayed where they were.
     pub is_still: bool,
-    /// Messages are refused where there is no room for them.
+    /// Messages are refused where they exceed a limit.
     pub is_cramped: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,

@@ -68,7 +68,7 @@ pub struct Plan {
     pub rebalances: bool,
     /// Clients of 5.0 ask where up to three sessions of theirs should be. They keep one, which goes where the first should be.
     pub places: bool,
-    /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
+    /// Queues, windows and buffers are as small as can be, and what exceeds them is refused.
     pub is_cramped: bool,
     /// The rights of clients end while they are connected.
     pub rights_end: bool,

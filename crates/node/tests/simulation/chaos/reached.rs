@@ -36,7 +36,7 @@ const NOT_REACHED: [(&str, &str); 32] = [
         "few runs: scenarios/keep_alive: a_connection_without_a_whole_connect_is_closed_in_time",
     ),
     (
-        "time hub/ownership/claims PATIENCE",
+        "time hub/ownership/claims TIMEOUT",
         "few runs: scenarios/durability: a_client_whose_session_is_on_a_node_with_a_stalled_disk_is_answered_in_time_and_loses_nothing",
     ),
     (
@@ -44,7 +44,7 @@ const NOT_REACHED: [(&str, &str); 32] = [
         "few runs: scenarios/cluster: a_node_that_stands_still_while_it_joins_does_not_keep_sessions_of_the_others_from_beginning",
     ),
     (
-        "time hub/ownership/relocations PATIENCE",
+        "time hub/ownership/relocations TIMEOUT",
         "workers of plans always say where a connection is that was to move",
     ),
     (
@@ -94,7 +94,7 @@ const NOT_REACHED: [(&str, &str); 32] = [
     ),
     ("time LEASE", "ten minutes: tests/interop/test_placement.py"),
     (
-        "time hub/placing/placements/mod PATIENCE",
+        "time hub/placing/placements/mod TIMEOUT",
         "no plan places clients: tests/interop/test_placement.py",
     ),
     (
@@ -107,7 +107,7 @@ const NOT_REACHED: [(&str, &str); 32] = [
         "an hour: hub/redirection/decisions, tests",
     ),
     (
-        "time hub/placing/rebalance/mod PATIENCE",
+        "time hub/placing/rebalance/mod TIMEOUT",
         "a node that does not answer for so long is down before",
     ),
     (

@@ -164,7 +164,7 @@ impl Run {
                 }
             }
             ClientEvent::Refused(code) => {
-                // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
+                // Nobody can say who has the session now, or a new one would exceed a limit: the client comes again later.
                 let is_full =
                     code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
                 let has_expired = (self.plan.tokens || self.plan.rights_end) && code as u8 == 0x86;

@@ -374,7 +374,7 @@ fn a_full_disk_refuses_new_messages_keeps_the_old_ones_and_serves_on_when_there_
         let publisher = world.plain("publisher");
         world.publish(publisher, "a", "one", 1, 1);
         world.expect(publisher, &["PUBACK 1"]);
-        world.set_room(0, 1_000);
+        world.set_space(0, 1_000);
         world.publish(publisher, "a", "two", 1, 2);
         world.expect(publisher, &["PUBACK 2 0x97"]);
         world.publish(publisher, "nobody", "three", 1, 3);
@@ -382,7 +382,7 @@ fn a_full_disk_refuses_new_messages_keeps_the_old_ones_and_serves_on_when_there_
         let old = world.client(Connect::new(V311, "old"), "CONNACK");
         world.publish(old, "a", "four", 1, 4);
         world.expect(old, &["closed"]);
-        world.set_room(0, u64::MAX);
+        world.set_space(0, u64::MAX);
         world.publish(publisher, "a", "five", 1, 5);
         world.expect(publisher, &["PUBACK 5"]);
         restart(world);

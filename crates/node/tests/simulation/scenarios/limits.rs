@@ -262,7 +262,7 @@ fn the_queues_of_a_users_sessions_are_full_together() {
         .map(|it| it.queue_dropped_messages)
         .sum();
     assert_eq!(dropped, 2);
-    // One of them is back: the other one's queue has room again.
+    // One of them is back: the other one's queue is below its limit again.
     let back = world.connect(node, of_user("one", "ann"));
     world.tester(back).acknowledges = true;
     assert_eq!(world.hear(back).len(), 3, "CONNACK and two messages");
@@ -382,7 +382,7 @@ fn a_publisher_is_refused_while_a_queue_is_full_if_queues_refuse() {
         world.expect(publisher, &["PUBACK 3 0x97"]);
         world.publish(publisher, "a", "4", 2, 4);
         world.expect(publisher, &["PUBREC 4 0x97"]);
-        // Nobody keeps it, so nobody has to have room for it.
+        // Nobody keeps it, so no queue needs capacity for it.
         world.publish(publisher, "a", "5", 0, 0);
         let old = world.client(Connect::new(V311, "old"), "CONNACK");
         world.publish(old, "a", "6", 1, 1);
@@ -419,7 +419,7 @@ fn a_member_of_a_shared_subscription_with_a_full_queue_is_passed_over() {
             world.hang_up(member);
         }
         world.run_for(500);
-        // Two of one turn and two of the other, then nobody has room.
+        // Two of one turn and two of the other, then all queues are full.
         let publisher = world.plain("publisher");
         for number in 1..=5 {
             world.publish(publisher, "a", &number.to_string(), 1, number);
@@ -448,7 +448,7 @@ fn a_client_that_does_not_read_costs_a_bounded_buffer_and_loses_only_qos_0() {
     play_with(
         |spec| spec.limits.out_buffer_bytes = 10_000,
         |world| {
-            world.net.weather.room = 1_000;
+            world.net.weather.capacity = 1_000;
             let slow = world.client(resuming(V311, "slow", 1000), "CONNACK");
             world.tester(slow).acknowledges = true;
             world.subscribe(slow, "a", 1);

@@ -52,15 +52,15 @@ impl Tally {
         std::iter::successors(Some(self), |tally| tally.0.whole.as_ref()).map(|tally| &*tally.0)
     }
 
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        let has_room = |count: &Count| {
+    pub(super) fn has_capacity(&self, bytes: u64) -> bool {
+        let has_capacity = |count: &Count| {
             let after = count.waiting.get().bytes + bytes;
             count
                 .maximum_bytes
                 .get()
                 .is_none_or(|maximum| after <= maximum)
         };
-        self.and_wholes().all(has_room)
+        self.and_wholes().all(has_capacity)
     }
 
     pub(super) fn add(&self, more: Waiting) {

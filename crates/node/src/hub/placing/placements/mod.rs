@@ -52,7 +52,7 @@ const MAXIMUM: usize = 1_000_000;
 /// Requests under way at a time.
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// For how long costs of messages between nodes are used: round trips change.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
@@ -180,7 +180,7 @@ impl Placing {
         let pending = Pending {
             asker,
             order,
-            deadline: now.instant + PATIENCE,
+            deadline: now.instant + TIMEOUT,
         };
         self.placements.last_request += 1;
         let number = self.placements.last_request;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{PATIENCE, Phase, inventory::Inventory};
+use super::{Phase, TIMEOUT, inventory::Inventory};
 use crate::{
     Now, RebalanceMode, WorkerId,
     hub::{
@@ -43,7 +43,7 @@ impl Placing {
         let round = self.rebalance.last_round;
         self.rebalance.phase = Phase::Gathering(Box::new(Gathering {
             round,
-            deadline: now.instant + PATIENCE,
+            deadline: now.instant + TIMEOUT,
             waiting: waiting.clone(),
             inventory: Inventory::default(),
             trigger,

@@ -9,7 +9,7 @@
 //! | idle | the nodes, their loads or their traffic have changed enough (`trend`), clients were moved, or an operator asks | gathering: each node is asked for its clients, page by page |
 //! | gathering | all have answered | planning (`task`): by `several`, else `placement::plan_moves` |
 //! | planning | the plan is made | moving if moves are to be carried out, else idle |
-//! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
+//! | gathering | one has not within [`TIMEOUT`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
 //! | moving | all are ordered | idle; for two intervals loads show what they did, then it checks whether that is enough |
 //! | idle | a node is drained | idle until all its clients have rested |
@@ -47,7 +47,7 @@ use crate::{
 /// The key of the rendezvous hash that chooses the rebalancer.
 const RENDEZVOUS_KEY: &str = "thicket-rebalancer";
 /// A node that has not answered by then is not waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a move is remembered, unless the rest is longer.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// Moves that a report lists, and bytes of their clients: it fits into a message between nodes.
@@ -177,7 +177,7 @@ impl Placing {
             }
             Phase::Idle => {}
             Phase::Gathering(gathering) if gathering.deadline <= now.instant => {
-                thicket_session::reach!("time hub/placing/rebalance/mod PATIENCE");
+                thicket_session::reach!("time hub/placing/rebalance/mod TIMEOUT");
                 self.give_gathering_up(cx, now);
             }
             Phase::Gathering(_) | Phase::Planning(_) => {}

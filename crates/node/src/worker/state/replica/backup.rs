@@ -86,9 +86,9 @@ impl Backup {
     /// Whether a message that arrives is one too many: what the primary has not named has the bounds of a queue, in which it will be at most.
     #[inline(always)]
     pub fn is_full_for(&self, message: &Message, limits: &Limits) -> bool {
-        let has_room = self.pending.len() < limits.queue_messages as usize
+        let has_capacity = self.pending.len() < limits.queue_messages as usize
             && self.pending.bytes() + message.cost() <= limits.queue_bytes;
-        !has_room && !self.awaits(message.id())
+        !has_capacity && !self.awaits(message.id())
     }
 
     /// Whether the primary has named a message that has not arrived.

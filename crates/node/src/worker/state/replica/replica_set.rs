@@ -117,10 +117,10 @@ impl ReplicaSet {
         self.remove(stream);
         let backup = Some(Replica { stream, stage });
         let free = self.0.iter_mut().find(|it| it.is_none());
-        let has_room = free.map(|free| *free = backup).is_some();
+        let has_capacity = free.map(|free| *free = backup).is_some();
         self.0
             .sort_by_key(|backup| (backup.is_none(), backup.map(|backup| backup.stage)));
-        has_room
+        has_capacity
     }
 
     /// Removes a backup. False: there was none.

@@ -11,7 +11,7 @@ use thicket_session::{
 use super::replica_set::ReplicaSet;
 use crate::{
     ConnectionId,
-    worker::state::{debts::Debt, sessions::SessionKey},
+    worker::state::{debts::Debt, session_key::SessionKey},
 };
 
 /// Stands for a stream where output waits for the client's will. No stream has this index.
@@ -191,7 +191,7 @@ impl Stream {
     }
 
     /// Whether the other node keeps up, so that full syncs may be sent.
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.unacknowledged_bytes() < LEARNING_BYTES
     }
 

@@ -12,20 +12,20 @@ use thicket_session::{
 };
 
 use super::{
+    held_wills::{HeldWillCount, HeldWills},
     orphans::Orphans,
-    wills::{HeldWillCount, HeldWills},
 };
 use crate::{
     messages::ReplicationStream,
     worker::state::{
         replica::{backup::SourceKey, stream::Progress},
-        sessions::SessionKey,
+        session_key::SessionKey,
     },
 };
 
 /// A worker of another node whose sessions have backups here.
 #[derive(Debug, Default)]
-pub(super) struct Source {
+pub(in super::super) struct Source {
     pub stream: u64,
     pub position: u64,
     /// The progress last reported to the primary.
@@ -49,7 +49,7 @@ pub(super) struct Source {
 
 /// A record that is not held yet.
 #[derive(Debug)]
-pub(super) struct Unacknowledged {
+pub(in super::super) struct Unacknowledged {
     pub position: u64,
     /// Interests that must be applied everywhere first.
     pub interests: u64,
@@ -59,20 +59,20 @@ pub(super) struct Unacknowledged {
 
 /// All of them.
 #[derive(Debug)]
-pub(in super::super) struct Sources {
-    pub(super) sources: BTreeMap<SourceKey, Source>,
-    pub(super) orphans: Orphans,
+pub(in crate::worker) struct Sources {
+    pub(in super::super) sources: BTreeMap<SourceKey, Source>,
+    pub(in super::super) orphans: Orphans,
     /// Sessions that were handed over, with their serials, until they are taken over.
     handed: Vec<(SessionKey, u64)>,
     /// Number of filters of the backups, which are not this worker's own subscriptions.
-    pub(super) subscriptions: usize,
-    pub(super) will_count: HeldWillCount,
+    pub(in super::super) subscriptions: usize,
+    pub(in super::super) will_count: HeldWillCount,
     /// A message that a primary named has not arrived.
     pub lacks: bool,
     /// When the backups are checked next.
     pub timer_at: Option<Instant>,
     /// Stands for messages that have not arrived.
-    pub(super) placeholder: Rc<Message>,
+    pub(in super::super) placeholder: Rc<Message>,
 }
 
 impl Sources {
@@ -94,7 +94,7 @@ impl Sources {
     }
 
     /// The backup of a session, by its number in the primary's stream.
-    pub(super) fn find(&self, source: SourceKey, number: u64) -> Option<SessionKey> {
+    pub(in super::super) fn find(&self, source: SourceKey, number: u64) -> Option<SessionKey> {
         self.sources.get(&source)?.sessions.get(&number).copied()
     }
 
@@ -115,19 +115,19 @@ impl Sources {
 
 impl Source {
     /// `worker`: the source's.
-    pub(super) const fn stream(&self, worker: u8) -> ReplicationStream {
+    pub(in super::super) const fn stream(&self, worker: u8) -> ReplicationStream {
         let id = self.stream;
         ReplicationStream { worker, id }
     }
 
     /// The last position that lacks no message which its client may have.
-    pub(super) fn applied(&self) -> u64 {
+    pub(in super::super) fn applied(&self) -> u64 {
         let blocked = self.blocked.keys().next();
         blocked.map_or(self.position, |position| position - 1)
     }
 
     /// Advances past all that is held. False: a barrier is needed first.
-    pub(super) fn advance(&mut self, settled: u64) -> bool {
+    pub(in super::super) fn advance(&mut self, settled: u64) -> bool {
         let applied = self.applied();
         while let Some(front) = self.unacknowledged.front() {
             if front.interests > settled || front.position > applied {
@@ -143,7 +143,7 @@ impl Source {
     }
 
     /// The last position whose interests are applied everywhere.
-    pub(super) fn settled_position(&self, settled: u64) -> Option<u64> {
+    pub(in super::super) fn settled_position(&self, settled: u64) -> Option<u64> {
         let applied = self.unacknowledged.iter();
         let applied = applied.take_while(|record| record.interests <= settled);
         applied.last().map(|record| record.position)
