@@ -102,7 +102,7 @@ impl Worker {
                     refuse_record(cx, from, origin, number);
                     continue;
                 }
-                Debt::Will(_) | Debt::Merge(_) => {
+                Debt::Will(_) | Debt::Merge(_) | Debt::TakenOver(..) => {
                     cx.debts.met.push(debt);
                     continue;
                 }
@@ -175,6 +175,11 @@ impl Worker {
                 } => self.cx.batches.admit(from, origin, number),
                 Debt::Will(number) => self.primaries.settle_will(&mut self.cx, number),
                 Debt::Merge(request) => self.cx.send_to_hub(ToHub::Imported { request }),
+                Debt::TakenOver(key, serial) => {
+                    if self.cx.sessions.get_same(key, serial).is_some() {
+                        self.report_taken_over_when_known(key);
+                    }
+                }
                 // It was settled above.
                 Debt::Portion(_) => {}
             }

@@ -15,15 +15,31 @@ use super::{
     state::{
         connection::{Attached, Connection, Phase},
         interests::Recipient,
-        journal::Acceptance,
+        journal::{Acceptance, Journal},
         outgoing::{Form, Outgoing, Scratch, Variant},
         replica::{hold::hold, stream::Level},
         role::Role,
-        sessions::SessionKey,
+        sessions::{Session, SessionKey},
     },
     trace::trace_sent,
 };
 use crate::{ConnectionId, Now};
+
+/// A persistent session accepts the current message. `is_replicated`: it is to have backups.
+fn note_accepted(
+    journal: &mut Journal,
+    (key, session, is_replicated): (SessionKey, &Session, bool),
+    now: Now,
+    outgoing: &mut Outgoing<'_>,
+    acceptance: Acceptance<'_>,
+) {
+    if is_replicated && session.stored.backups.synced().next().is_none() {
+        outgoing.unreplicated.push((key, session.serial));
+    }
+    if session.stored.is_some() {
+        journal.append(session, now, outgoing, acceptance);
+    }
+}
 
 impl Context {
     /// Delivers to all `recipients`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
@@ -151,6 +167,7 @@ impl Context {
         // The client of a session that is handed over may still be connected: what it got now would have a packet identifier that the next primary gives to
         // another message.
         let is_frozen = session.role.is_frozen();
+        let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
         let waits = qos > Qos::AtMostOnce
             && (is_frozen || (self.cluster.is_minority && session.is_persistent()));
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
@@ -176,14 +193,15 @@ impl Context {
                             .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
-                if has_place && qos > Qos::AtMostOnce && session.stored.is_some() {
+                if has_place && qos > Qos::AtMostOnce && session.is_persistent() {
                     let acceptance = Acceptance {
                         qos,
                         retain,
                         packet_id: form.packet_id,
                         identifiers,
                     };
-                    self.journal.append(session, now, outgoing, acceptance);
+                    let accepted = (key, &*session, is_replicated);
+                    note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
                     if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
                         let streams = &mut self.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
@@ -227,14 +245,15 @@ impl Context {
             }
             return;
         }
-        if session.stored.is_some() {
+        if session.is_persistent() {
             let acceptance = Acceptance {
                 qos,
                 retain,
                 packet_id: None,
                 identifiers,
             };
-            self.journal.append(session, now, outgoing, acceptance);
+            let accepted = (key, &*session, is_replicated);
+            note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
         }
     }
 

@@ -5,7 +5,8 @@
 //! | ask | | a client has come to it, and the registrar names the node that has the session |
 //! | freeze | the client is disconnected; messages are queued, nobody may connect | |
 //! | learn | sends a full sync by the stream for its backups (`replication`) | keeps it as a backup, and receives its messages itself |
-//! | hand over | the other node is a complete backup: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and answers the client's CONNECT |
+//! | hand over | the other node is a complete backup: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and sends a third node the whole session |
+//! | take over | | the third node has applied that: answers the client's CONNECT |
 //! | evict | the session ends without a will | |
 //!
 //! A drained node begins with the last step but one, at a complete backup. Failover is the same without the old primary (`replication::promote`).
@@ -27,6 +28,7 @@ use super::{
     },
     state::{
         barriers::Behind,
+        debts::Debt,
         interests::Member,
         replica::replica_set::{Replica, StoredAs},
         role::{Event, Reason, Role, Switchover},
@@ -233,8 +235,25 @@ impl Worker {
         }
         self.cx.announce(changes);
         for key in taken_over {
-            self.report_taken_over_when_known(key);
+            self.report_taken_over_when_replicated(key);
         }
+    }
+}
+
+impl Worker {
+    /// Reports to the hub that this node is the primary of a session, as soon as another node has been sent all of it: the former primary ends its own
+    /// then, and if this node dies no other one would have it.
+    fn report_taken_over_when_replicated(&mut self, key: SessionKey) {
+        let Some(session) = self.cx.sessions.get(key) else {
+            return;
+        };
+        if !self.cx.config.waits_for_backups {
+            return self.report_taken_over_when_known(key);
+        }
+        let session = (key, session.serial);
+        let debt = Debt::TakenOver(session.0, session.1);
+        let waiting = self.cx.debts.until_replicated.entry(session).or_default();
+        waiting.push((debt, None));
     }
 }
 

@@ -378,10 +378,10 @@ fn report_merged(cx: &mut Context, key: SessionKey) {
     if backups.is_empty() {
         return cx.send_to_hub(ToHub::Imported { request });
     }
-    let count = Rc::new(Cell::new(backups.len() as u8));
+    let count = Rc::new(Cell::new(backups.len() as u32));
     for index in backups {
         if let Some(stream) = cx.journal.streams.get_mut(index) {
-            let release = Release::Debt(Debt::Merge(request), Some(Rc::clone(&count)));
+            let release = Release::Debt((Debt::Merge(request), Some(Rc::clone(&count))));
             stream.wait(Level::Applied, release);
         }
     }

@@ -20,6 +20,7 @@
 //! | PUBCOMP | that PUBREL was received |
 //! | PUBACK, PUBREC of a message for sessions of the primary | the message: the backup is one of its destinations |
 //! | PUBACK, PUBREC of a message that only one member of a shared subscription gets | the message, which the stream carries whole |
+//! | PUBACK, PUBREC of a message for a session that no backup has completely | the message, which the stream carries whole to learners |
 //!
 //! A position of a stream is *applied* when the backup has read everything up to it and lacks no message that the client may have. It is *held* when,
 //! besides, all interests in it are applied everywhere and all barriers behind it are passed. Messages wait for *applied* only: a barrier waits for

@@ -81,7 +81,7 @@ impl Sources {
             for ((_, sequence), awaited) in missing {
                 let asked = requests.entry(backup.source).or_default();
                 if since(awaited.since, REQUEST_DELAY) && asked.len() < ASKED {
-                    thicket_session::reach!("time worker/replication/overdue REQUEST_DELAY");
+                    thicket_session::reach!("time REQUEST_DELAY");
                     awaited.is_asked = true;
                     asked.push((backup.number, *sequence));
                 } else {

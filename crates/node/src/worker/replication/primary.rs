@@ -20,7 +20,7 @@ use crate::{
         context::Context,
         state::{
             barriers::{Behind, Learned},
-            debts::Debt,
+            debts::{Debt, SharedDebt},
             journal::write_missing,
             outgoing::Outgoing,
             replica::{
@@ -105,7 +105,10 @@ impl Primaries {
 
     /// Sends full syncs of sessions whose turn it is, and the records of this round. Returns the nodes that are too far behind.
     fn seal(&mut self, cx: &mut Context, now: Now) -> Vec<NodeId> {
-        if self.to_sync.is_empty() && cx.journal.streams.is_empty() {
+        if self.to_sync.is_empty()
+            && cx.journal.streams.is_empty()
+            && cx.debts.until_replicated.is_empty()
+        {
             return Vec::new();
         }
         cx.journal.write_done();
@@ -124,6 +127,8 @@ impl Primaries {
                 None => {}
             }
         }
+        let is_syncing = !(self.to_sync.is_empty() && self.learners.is_empty());
+        wait_for_synced(cx, is_syncing);
         let mut messages = Vec::new();
         let mut overrun = Vec::new();
         for (_, stream) in cx.journal.streams.iter_mut() {
@@ -220,13 +225,7 @@ impl Primaries {
                     cx.effort.resume(id);
                 }
             }
-            Release::Debt(debt, None) => cx.debts.met.push(debt),
-            Release::Debt(debt, Some(count)) => {
-                count.set(count.get() - 1);
-                if count.get() == 0 {
-                    cx.debts.met.push(debt);
-                }
-            }
+            Release::Debt(debt) => cx.debts.meet(debt),
             Release::Operation(operation) => {
                 let Operation {
                     session,
@@ -362,33 +361,84 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
     true
 }
 
-/// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
+/// Makes the acknowledgement owed for a message wait for what it is sent to as a part of streams alone: backups of sessions that alone received it, and
+/// learners of sessions that no other node has yet. Returns the number of conditions.
 pub(in super::super) fn wait_for_backups(
     cx: &mut Context,
     outgoing: &Outgoing<'_>,
     debt: Option<Debt>,
 ) -> u16 {
-    let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && cx.config.waits_for_backups) else {
+    let waits = outgoing.waits_for > 0 || !outgoing.unreplicated.is_empty();
+    let Some(debt) = debt.filter(|_| waits && cx.config.waits_for_backups) else {
         return 0;
     };
-    let count = outgoing.waits_for.count_ones() as u8;
+    let (streams, sessions) = (outgoing.waits_for.count_ones(), outgoing.unreplicated.len());
+    let open = |count: u32| (count > 1).then(|| Rc::new(Cell::new(count)));
     // A publisher's acknowledgement counts what it waits for itself, and so do a will and a divided message.
-    let shared = match debt {
-        Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-        Debt::Sender { .. }
-        | Debt::Publisher(_)
+    let (of_streams, of_sessions) = match debt {
+        Debt::Sender { .. } => {
+            let of_both = open(streams + sessions as u32);
+            (of_both.clone(), of_both)
+        }
+        Debt::Publisher(_)
         | Debt::Will(_)
         | Debt::Merge(_)
-        | Debt::Portion(_) => None,
+        | Debt::TakenOver(..)
+        | Debt::Portion(_) => (None, open(sessions as u32)),
     };
     for index in 0..u64::BITS as u8 {
         if outgoing.waits_for & (1 << index) != 0
             && let Some(stream) = cx.journal.streams.get_mut(index)
         {
-            stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
+            stream.wait(Level::Applied, Release::Debt((debt, of_streams.clone())));
         }
     }
-    u16::from(count)
+    for session in &outgoing.unreplicated {
+        let waiting = cx.debts.until_replicated.entry(*session).or_default();
+        waiting.push((debt, of_sessions.clone()));
+    }
+    streams as u16 + u16::from(sessions > 0)
+}
+
+/// What waited until sessions are sent to other nodes waits for these nodes now, or no longer where there is none to wait for. Once a round.
+fn wait_for_synced(cx: &mut Context, is_syncing: bool) {
+    let wanted = cx.wanted_backups();
+    for ((key, serial), debts) in std::mem::take(&mut cx.debts.until_replicated) {
+        let session = cx.sessions.get_same(key, serial);
+        let waits = session.filter(|it| it.is_persistent() && it.role.handed().is_none());
+        let stored = waits.map(|session| session.stored);
+        let backups = stored.map(|stored| stored.backups).unwrap_or_default();
+        let streams: Vec<u8> = backups.synced().map(|backup| backup.stream).collect();
+        if !streams.is_empty() {
+            for (debt, open) in debts {
+                wait_for_streams(cx, &streams, (debt, open));
+            }
+        } else if stored.is_some() && is_syncing && wanted > 0 && !cx.cluster.is_minority {
+            cx.debts.until_replicated.insert((key, serial), debts);
+        } else {
+            for debt in debts {
+                cx.debts.meet(debt);
+            }
+        }
+    }
+}
+
+/// One condition becomes as many as there are streams.
+fn wait_for_streams(cx: &mut Context, streams: &[u8], (debt, open): SharedDebt) {
+    let more = streams.len() as u32 - 1;
+    let open = match open {
+        Some(open) => {
+            open.set(open.get().saturating_add(more));
+            Some(open)
+        }
+        None => (more > 0).then(|| Rc::new(Cell::new(more + 1))),
+    };
+    for index in streams {
+        match cx.journal.streams.get_mut(*index) {
+            Some(stream) => stream.wait(Level::Applied, Release::Debt((debt, open.clone()))),
+            None => cx.debts.meet((debt, open.clone())),
+        }
+    }
 }
 
 impl Worker {

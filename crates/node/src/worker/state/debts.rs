@@ -1,6 +1,6 @@
 //! What is owed for messages: acknowledgements to those who published them.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
 use thicket_mqtt::PacketId;
 
@@ -17,6 +17,8 @@ pub(in crate::worker) struct Debts {
     pub pending: Pending<Option<Debt>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     pub met: Vec<Debt>,
+    /// What waits until another node is sent a session, with its serial, that accepted a message and is not replicated yet.
+    pub until_replicated: BTreeMap<(SessionKey, u64), Vec<SharedDebt>>,
     /// Connections to close, because their clients cannot be sent a refusal of a message.
     pub to_close: Vec<ConnectionId>,
     /// Messages that are given in portions, by numbers of their own.
@@ -39,6 +41,7 @@ impl Debts {
         Self {
             pending: Pending::new(),
             met: Vec::new(),
+            until_replicated: BTreeMap::new(),
             to_close: Vec::new(),
             divided: BTreeMap::new(),
             last_divided: 0,
@@ -59,6 +62,17 @@ impl Debts {
             });
         }
         refused
+    }
+
+    /// A condition of what is owed is met.
+    pub fn meet(&mut self, (debt, open): SharedDebt) {
+        let is_last = open.is_none_or(|open| {
+            open.set(open.get() - 1);
+            open.get() == 0
+        });
+        if is_last {
+            self.met.push(debt);
+        }
     }
 
     /// What is owed for a message is owed when all its portions were given and their conditions are met. Returns what is owed for each of these.
@@ -135,6 +149,9 @@ impl Debts {
     }
 }
 
+/// What is owed, and how many conditions are open, if that is not counted where it is owed.
+pub(in crate::worker) type SharedDebt = (Debt, Option<Rc<Cell<u32>>>);
+
 /// Who is owed an acknowledgement when the conditions of a message are met.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::worker) enum Debt {
@@ -150,6 +167,8 @@ pub(in crate::worker) enum Debt {
     Will(u64),
     /// The hub: a branch of a session has been merged, by this number.
     Merge(u64),
+    /// The hub: this node is the primary of a session, with its serial, that was handed over.
+    TakenOver(SessionKey, u64),
     /// What is owed for a message that is given in portions.
     Portion(u64),
 }

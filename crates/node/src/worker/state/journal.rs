@@ -209,7 +209,9 @@ impl Journal {
                     write_outgoing(&mut stream.writer, now, outgoing);
                 }
                 outgoing.copied |= bit;
-                outgoing.waits_for |= if backup.is_covered() { bit } else { 0 };
+                // A learner has what is accepted during its full sync from here alone. It is waited for as long as no other node has the session.
+                let is_waited_for = backup.is_covered() || !stored.is_covered();
+                outgoing.waits_for |= if is_waited_for { bit } else { 0 };
             }
             stream.writer.append(&append);
         }

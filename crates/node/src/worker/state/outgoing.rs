@@ -9,7 +9,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::seen::Named;
+use super::{seen::Named, session_key::SessionKey};
 
 /// A message that was published before, without the flag Retain.
 pub(in crate::worker) fn publish_again(message: &Message, now: Instant) -> Publish<'_> {
@@ -44,6 +44,8 @@ pub(in crate::worker) struct Outgoing<'a> {
     pub copied: u64,
     /// Those of them that must have applied it before the message is acknowledged.
     pub waits_for: u64,
+    /// Sessions, with their serials, that accepted it and are not replicated to another node yet.
+    pub unreplicated: Vec<(SessionKey, u64)>,
 }
 
 impl<'a> Outgoing<'a> {
@@ -62,6 +64,7 @@ impl<'a> Outgoing<'a> {
             is_journaled: false,
             copied: 0,
             waits_for: 0,
+            unreplicated: Vec::new(),
         }
     }
 

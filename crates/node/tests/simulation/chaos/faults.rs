@@ -148,10 +148,6 @@ impl Run {
     /// With fewer backups than faults at a time, one of these is that a node is drained, and no fault.
     fn may_overlap(&self, fault: Fault) -> bool {
         let is_drain = |(_, cure): &(u64, Cure)| matches!(cure, Cure::EndDrain(_));
-        // What the next primary of a session has acknowledged before a backup was complete is lost with it.
-        if fault == Fault::Kill && self.drain.is_some() && !self.world.is_covered() {
-            return false;
-        }
         self.plan.backups as usize >= self.plan.overlap
             || fault == Fault::Drain
             || self.faults.iter().all(is_drain)

@@ -662,3 +662,69 @@ fn what_was_finished_before_a_backup_was_replaced_does_not_come_from_the_former_
         }
     }
 }
+
+/// Sessions go to another node, because theirs is drained or because their clients connect there, and it dies at any moment of the time in which no third
+/// node has them yet.
+#[test]
+fn sessions_whose_new_node_dies_at_once_have_all_that_was_acknowledged() {
+    const SESSIONS: usize = 20;
+    let mut lost = Vec::new();
+    for (weather, drains) in [
+        (Weather::CALM, true),
+        (Weather::ROUGH, true),
+        (Weather::CALM, false),
+        (Weather::ROUGH, false),
+    ] {
+        for millis in 1..=40 {
+            let mut world = World::new(millis, weather);
+            for _ in 0..3 {
+                let node = world.add_node(NodeSpec::new(1));
+                world.start(node);
+            }
+            become_covered(&mut world);
+            let names: Vec<String> = (0..SESSIONS).map(|it| format!("away-{it}")).collect();
+            for name in &names {
+                let away = client_at(&mut world, 0, resuming(V5, name, 1000), "CONNACK");
+                world.subscribe(away, "a", 1);
+                world.hang_up(away);
+            }
+            let publisher = client_at(&mut world, 1, Connect::new(V5, "publisher"), "CONNACK");
+            world.publish(publisher, "a", &"x".repeat(100_000), 1, 1);
+            world.expect(publisher, &["PUBACK 1"]);
+            become_covered(&mut world);
+            if !drains {
+                for name in &names {
+                    world.connect(1, resuming(V5, name, 1000));
+                }
+            }
+            let mut acknowledged = vec!["1".to_owned()];
+            for number in 2..=40 + millis as u16 {
+                if drains {
+                    world.nodes[0].drain(&mut world.net);
+                }
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+                world.run_for(1);
+                for said in world.tester(publisher).take_heard() {
+                    let number = said.strip_prefix("PUBACK ").expect("it is acknowledged");
+                    acknowledged.push(number.to_owned());
+                }
+            }
+            world.kill(1);
+            world.run_for(5_000);
+            for name in &names {
+                let client = world.connect(2, resuming(V5, name, 1000));
+                let heard = world.hear(client);
+                let arrived = |number: &&String| {
+                    let text = if *number == "1" { "x" } else { number };
+                    let said = format!("PUBLISH a '{text}");
+                    heard.iter().any(|it| it.starts_with(&said))
+                };
+                let missing = acknowledged.iter().filter(|it| !arrived(it)).count();
+                if missing > 0 {
+                    lost.push((weather.link_delay, drains, millis, name.clone(), missing));
+                }
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{lost:?}");
+}

@@ -11,7 +11,7 @@ use thicket_session::{
 use super::replica_set::ReplicaSet;
 use crate::{
     ConnectionId,
-    worker::state::{debts::Debt, session_key::SessionKey},
+    worker::state::{debts::SharedDebt, session_key::SessionKey},
 };
 
 /// Stands for a stream where output waits for the client's will. No stream has this index.
@@ -61,8 +61,8 @@ pub(in crate::worker) enum Release {
     Output(ConnectionId, u64),
     /// What a connection, with its serial, has sent. The count is the number of streams it waits for.
     Input(ConnectionId, u64, Rc<Cell<u8>>),
-    /// An acknowledgement. The count is the number of streams it waits for, if more than one.
-    Debt(Debt, Option<Rc<Cell<u8>>>),
+    /// An acknowledgement.
+    Debt(SharedDebt),
     /// What waits until no other node would publish a will of this client.
     WillForgotten(Option<Rc<str>>),
     /// The session with this number no longer needs the backup that it had on another stream.
