@@ -277,7 +277,8 @@ pub struct Traffic {
     pub queued_bytes: u64,
     /// Sessions of other nodes that have a backup here.
     pub backups: u64,
-    /// Sessions of which no other node has everything, though there are other nodes: all of a persistent one, the will of another.
+    /// Sessions of which no other node has everything, though there are other nodes: all of a persistent one, the will of another. Also sessions whose
+    /// primary is down, as long as a backup here waits for another one to be promoted.
     pub under_replicated_sessions: u64,
     pub retained_messages: u64,
     pub retained_bytes: u64,

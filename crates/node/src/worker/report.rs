@@ -118,7 +118,8 @@ impl WorkerView<'_> {
             under_replicated_sessions: self
                 .worker
                 .primaries
-                .under_replicated_sessions(&self.worker.cx),
+                .under_replicated_sessions(&self.worker.cx)
+                + self.worker.sources.orphans(),
             unacknowledged_messages: self.worker.cx.debts.pending.len() as u64,
             ..self.worker.cx.traffic
         }

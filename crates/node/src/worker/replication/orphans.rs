@@ -151,6 +151,11 @@ impl Worker {
 }
 
 impl Sources {
+    /// Sessions that nobody serves until one of their backups is promoted, here or at another node.
+    pub(in super::super) fn orphans(&self) -> u64 {
+        self.orphans.unadopted()
+    }
+
     /// Another node is to promote its backup: the one here waits as an orphan.
     pub(super) fn add_orphan(
         &mut self,

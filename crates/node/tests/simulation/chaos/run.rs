@@ -44,6 +44,8 @@ pub struct Run {
     pub faults_begun: usize,
     /// The node that is being drained.
     pub drain: Option<super::faults::Drain>,
+    /// Every session has been covered since the last death.
+    pub was_covered: bool,
     /// When the nodes last measured what they have to do.
     pub measured_at: u64,
     /// Of each node, in thousandths.
@@ -70,14 +72,17 @@ impl Run {
         self.world.net.weather = self.plan.weather;
         self.points.is_armed = true;
         for _ in 0..self.plan.actions {
+            self.was_covered |= self.plan.dies && self.world.is_covered();
             if self.plan.kills && !self.plan.at_points && self.random.chance(1, 40) {
                 self.kill()?;
             }
             if self.plan.dies
                 && !self.plan.at_points
                 && self.random.chance(1, 40)
-                && self.world.is_covered()
+                && self.was_covered
+                && self.world.is_whole()
             {
+                self.was_covered = false;
                 self.kill()?;
             }
             if self.plan.sides && self.random.chance(1, 30) {

@@ -167,6 +167,7 @@ impl Run {
             measured_at: 0,
             cpu: vec![0; plan.nodes],
             drain: None,
+            was_covered: false,
             points: super::points::Points::new(seed),
             tokens: super::tokens::Tokens::new(plan),
         };

@@ -64,8 +64,15 @@ pub(in super::super) struct Orphans {
 impl Orphans {
     /// Whether an orphan has not been adopted yet.
     pub fn is_waiting(&self) -> bool {
-        let mut waiting = self.waiting.iter();
-        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.version).is_none())
+        self.unadopted() > 0
+    }
+
+    /// How many orphans have not been adopted yet.
+    pub fn unadopted(&self) -> u64 {
+        let waiting = self.waiting.iter();
+        let unadopted =
+            waiting.filter(|(uid, orphan)| self.adopted(**uid, orphan.version).is_none());
+        unadopted.count() as u64
     }
 
     /// Who adopted a session, if that is newer than the backup here.
