@@ -295,10 +295,11 @@ impl Worker {
             self.cx
                 .deliver(now, recipients, &mut outgoing, source.session);
             self.cx.journal.note(&outgoing);
-            return if route.recipients.is_empty() {
-                Outcome::NoRecipients
-            } else {
-                Outcome::Met
+            // A node that has just been sent a session of these does not receive its messages yet.
+            return match wait_for_backups(&mut self.cx, &outgoing, source.debt) {
+                0 if route.recipients.is_empty() => Outcome::NoRecipients,
+                0 => Outcome::Met,
+                open => Outcome::Open(open),
             };
         }
         let mut open = 0;
