@@ -6,8 +6,8 @@ use thicket_mqtt::Qos;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
-        Generations, JournalEntries, JournalEntry, Message, MessageId, PlainAppend, StoredMessage,
-        StoredSession, decode_subscription,
+        Delivery, Generations, Held, JournalEntries, JournalEntry, Message, MessageId, PlainAppend,
+        StoredMessage, StoredSession, decode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -519,7 +519,11 @@ impl Sources {
             stored.expiry_interval,
             limits,
         );
-        session.role = Role::Backup(Box::new(Backup::new(source, number, stored)));
+        let mut backup = Backup::new(source, number, stored);
+        for delivery in accepted_since_handed(cx, source, &session) {
+            backup.keep_pending(now.instant, delivery, false);
+        }
+        session.role = Role::Backup(Box::new(backup));
         let key = cx.sessions.insert_backup(session);
         cx.note_begun(now, key);
         if let Some(known) = self.sources.get_mut(&source) {
@@ -711,4 +715,25 @@ fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
     let expires_at = stored.expires_at_ms.map(|at| now.instant_of(at));
     let message = Message::new(stored.id, &stored.publish, expires_at);
     Rc::new(message.with_publication(stored.publication))
+}
+
+/// A primary sends a session back to the node that handed it over, and still has it: what that node has accepted since. The primary may die before it
+/// has received these messages, and this node ends what it handed over.
+fn accepted_since_handed(cx: &Context, by: SourceKey, session: &Session) -> Vec<Delivery> {
+    let here = cx.sessions.find(&session.client_id);
+    let here = here.and_then(|key| cx.sessions.get(key));
+    let here = here.filter(|here| here.uid == session.uid && !here.role.is_branch());
+    let Some(here) = here else {
+        return Vec::new();
+    };
+    let handed = here.role.handed();
+    let handed = handed.filter(|it| it.switchover.is_some_and(|it| it.to == by.0));
+    let from = handed.map_or(u64::MAX, |handed| handed.from);
+    let accepted = here.outbound.held_from(from).filter_map(|held| match held {
+        Held::Queued { delivery, .. } => Some(delivery.clone()),
+        Held::InFlight { .. } | Held::Received { .. } => None,
+    });
+    accepted
+        .filter(|delivery| delivery.group.is_none() && delivery.message.id().is_sent())
+        .collect()
 }

@@ -120,10 +120,16 @@ impl Backup {
             return;
         }
         if self.passed.is_empty() || self.passed.remove(&id).is_none() {
-            self.arrivals += 1;
-            self.pending
-                .push(Pending::new(self.arrivals, now, delivery, is_seen));
+            self.keep_pending(now, delivery, is_seen);
         }
+    }
+
+    /// A message is here that the primary has not named.
+    #[inline]
+    pub fn keep_pending(&mut self, now: Instant, delivery: Delivery, is_seen: bool) {
+        self.arrivals += 1;
+        self.pending
+            .push(Pending::new(self.arrivals, now, delivery, is_seen));
     }
 
     /// Whether an entry is about a message that the former primary accepted after it handed the session over.
