@@ -167,6 +167,10 @@ impl Sources {
         let Some((uid, version)) = identity_of(cx, key) else {
             return;
         };
+        if let Some(serial) = superseded(cx, key, version) {
+            self.superseded.push((key, serial));
+            return;
+        }
         let orphans = &self.orphans;
         let adopted = orphans.adopted(uid, version);
         let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
@@ -437,4 +441,12 @@ pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, sta
         epoch: session.epoch,
     };
     cx.send_to_hub_after_records(report);
+}
+
+/// The serial of a backup of which there is a newer one that was promoted here.
+fn superseded(cx: &Context, key: SessionKey, version: BackupVersion) -> Option<u64> {
+    let backup = cx.sessions.get(key)?;
+    let here = cx.sessions.get(cx.sessions.find(&backup.client_id)?)?;
+    let is_newer = here.role.is_primary() && here.uid == backup.uid && here.epoch > version.epoch;
+    is_newer.then_some(backup.serial)
 }

@@ -114,6 +114,22 @@ impl Worker {
         has_failed_over
     }
 
+    /// Backups of which newer ones were promoted here are merged into these: else they would wait for a node that is to be promoted, and have a branch
+    /// of the session in the end. Once a round.
+    pub(in super::super) fn merge_superseded(&mut self, now: Now) {
+        if self.sources.superseded.is_empty() {
+            return;
+        }
+        thicket_session::reach!("worker/replication/promote: a backup is superseded");
+        let mut changes = Vec::new();
+        for (key, serial) in std::mem::take(&mut self.sources.superseded) {
+            if self.cx.sessions.get_same(key, serial).is_some() {
+                self.promote_as_branch(now, key, &mut changes);
+            }
+        }
+        self.cx.announce(changes);
+    }
+
     /// The primary still serves its sessions: the backups here date from before a partition.
     pub(in super::super) fn handle_drop_backups(&mut self, now: Now, node: NodeId) {
         let keys = self.sources.sources.keys();

@@ -64,6 +64,8 @@ pub(in crate::worker) struct Sources {
     pub(in super::super) orphans: Orphans,
     /// Sessions that were handed over, with their serials, until they are taken over.
     handed: Vec<(SessionKey, u64)>,
+    /// Backups, with their serials, of sessions of which a newer backup was promoted here.
+    pub(in super::super) superseded: Vec<(SessionKey, u64)>,
     /// Number of filters of the backups, which are not this worker's own subscriptions.
     pub(in super::super) subscriptions: usize,
     pub(in super::super) will_count: HeldWillCount,
@@ -81,6 +83,7 @@ impl Sources {
             sources: BTreeMap::new(),
             orphans: Orphans::default(),
             handed: Vec::new(),
+            superseded: Vec::new(),
             subscriptions: 0,
             will_count: HeldWillCount::default(),
             lacks: false,
