@@ -161,7 +161,8 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
         Plan::DYING,
         &[
             (RoutingMode::Mesh, &[20_484]),
-            (RoutingMode::Topic, &[10_097]),
+            (RoutingMode::Topic, &[701, 10_097]),
+            (RoutingMode::Tree, &[1_286]),
             (RoutingMode::Flood, &[1_057, 21_471, 501_123]),
         ],
     );
@@ -588,7 +589,7 @@ fn clients_that_are_sent_to_other_nodes_while_nodes_die_lose_nothing() {
     play(
         "clients_that_are_sent_to_other_nodes_while_nodes_die_lose_nothing",
         Plan::REDIRECTED_AND_DYING,
-        &[],
+        &[(RoutingMode::Tree, &[86])],
     );
 }
 
@@ -615,7 +616,7 @@ fn clients_that_are_placed_anew_while_nodes_die_lose_nothing() {
     play(
         "clients_that_are_placed_anew_while_nodes_die_lose_nothing",
         Plan::PLACED_AND_DYING,
-        &[],
+        &[(RoutingMode::Topic, &[697])],
     );
 }
 
