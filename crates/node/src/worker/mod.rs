@@ -209,6 +209,8 @@ impl Worker {
     /// Turns the batches of this round into messages and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
         self.cx.effort.begin_round();
+        // This may be the first that happens after the node stood still: nobody is answered whose grant has ended meanwhile.
+        self.end_grants(now);
         self.settle_met(now);
         self.cx.pull_relieved(now);
         self.topic_counts.review(&mut self.cx, now);

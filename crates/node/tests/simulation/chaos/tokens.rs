@@ -137,6 +137,8 @@ impl Run {
         self.tokens.paused_until[node] = self.world.net.now + millis;
         if self.plan.tokens {
             self.world.nodes[node].spec.wall_ahead += millis;
+            // What it has sent before is still on its way.
+            self.tokens.set_at[node] = self.world.net.now + millis;
         }
     }
 
