@@ -34,7 +34,8 @@ fn note_accepted(
     acceptance: Acceptance<'_>,
 ) {
     if is_replicated && session.stored.backups.synced().next().is_none() {
-        outgoing.unreplicated.push((key, session.serial));
+        let unreplicated = outgoing.unreplicated.get_or_insert_default();
+        unreplicated.sessions.push((key, session.serial));
     }
     if session.stored.is_some() {
         journal.append(session, now, outgoing, acceptance);
@@ -167,7 +168,6 @@ impl Context {
         // The client of a session that is handed over may still be connected: what it got now would have a packet identifier that the next primary gives to
         // another message.
         let is_frozen = session.role.is_frozen();
-        let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
         let waits = qos > Qos::AtMostOnce
             && (is_frozen || (self.cluster.is_minority && session.is_persistent()));
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
@@ -200,6 +200,7 @@ impl Context {
                         packet_id: form.packet_id,
                         identifiers,
                     };
+                    let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
                     let accepted = (key, &*session, is_replicated);
                     note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
                     if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
@@ -252,6 +253,7 @@ impl Context {
                 packet_id: None,
                 identifiers,
             };
+            let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
             let accepted = (key, &*session, is_replicated);
             note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
         }

@@ -164,8 +164,16 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        if let Some(reason_code) = refusal(&mut self.cx, arrival)? {
+        if let Some(reason_code) = arrival.refusal {
             answer(&mut self.cx, arrival, packet_id, reason_code);
+            return Ok(());
+        }
+        check_receive_maximum(&self.cx, arrival.session)?;
+        let audience = Audience::Everybody {
+            publisher: Some(arrival.session),
+        };
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         self.publish_and_answer(now, arrival, packet_id, Source::default());
@@ -209,8 +217,16 @@ impl Worker {
         self.cx
             .journal
             .inbound(session.stored, &session.inbound, packet_id);
-        if let Some(reason_code) = refusal(&mut self.cx, arrival)? {
+        if let Some(reason_code) = arrival.refusal {
             answer(&mut self.cx, arrival, packet_id, reason_code);
+            return Ok(());
+        }
+        check_receive_maximum(&self.cx, arrival.session)?;
+        let audience = Audience::Everybody {
+            publisher: Some(arrival.session),
+        };
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         let source = Source {
@@ -370,19 +386,6 @@ fn check_receive_maximum(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
         return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
     }
     Ok(())
-}
-
-/// Why a publication is not accepted: its client may not publish it, or it would exceed a limit.
-fn refusal(cx: &mut Context, arrival: &Arrival<'_>) -> Result<Option<ReasonCode>, Refusal> {
-    if arrival.refusal.is_some() {
-        return Ok(arrival.refusal);
-    }
-    check_receive_maximum(cx, arrival.session)?;
-    let audience = Audience::Everybody {
-        publisher: Some(arrival.session),
-    };
-    let exceeds = exceeds_limits(cx, arrival.publish, arrival.route, audience);
-    Ok(exceeds.then_some(ReasonCode::QuotaExceeded))
 }
 
 /// PUBACK or PUBREC now, or when those before it have been sent.

@@ -254,9 +254,7 @@ fn handle_acknowledgement(
     is_error: bool,
 ) -> Result<(), Refusal> {
     match kind {
-        AcknowledgementKind::Puback | AcknowledgementKind::Pubcomp => {
-            handle_done(cx, now, session, packet_id, kind)
-        }
+        AcknowledgementKind::Puback => handle_puback(cx, now, session, packet_id),
         AcknowledgementKind::Pubrec => {
             check_handshake(cx, session)?;
             handle_pubrec(cx, now, id, (session, version), packet_id, is_error)
@@ -266,34 +264,26 @@ fn handle_acknowledgement(
             handle_pubrel(cx, id, (session, version), packet_id);
             Ok(())
         }
+        AcknowledgementKind::Pubcomp => handle_pubcomp(cx, now, session, packet_id),
     }
 }
 
-/// A PUBACK or a PUBCOMP: its message is done.
-fn handle_done(
+fn handle_puback(
     cx: &mut Context,
     now: Now,
     key: SessionKey,
     packet_id: PacketId,
-    kind: AcknowledgementKind,
 ) -> Result<(), Refusal> {
     let Some(session) = cx.sessions.get_mut(key) else {
         return Ok(());
     };
-    let (acknowledged, problem) = if kind == AcknowledgementKind::Puback {
-        let acknowledged = session.outbound.handle_puback(packet_id);
-        (acknowledged, "PUBACK for a QoS 2 message")
-    } else {
-        let acknowledged = session.outbound.handle_pubcomp(packet_id);
-        (acknowledged, "PUBCOMP without PUBREC")
-    };
-    match acknowledged {
+    match session.outbound.handle_puback(packet_id) {
         Acknowledged::Done => {
             cx.journal.done(session.stored, packet_id);
             cx.pull(now, key);
         }
         Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-        Acknowledged::Wrong => return Err(Refusal::protocol(problem)),
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
     }
     Ok(())
 }
@@ -359,4 +349,24 @@ fn handle_pubrel(
     };
     cx.hold_output(id, key);
     cx.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
+}
+
+fn handle_pubcomp(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    packet_id: PacketId,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_pubcomp(packet_id) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
+    }
+    Ok(())
 }

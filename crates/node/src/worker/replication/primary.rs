@@ -363,16 +363,28 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
 
 /// Makes the acknowledgement owed for a message wait for what it is sent to as a part of streams alone: backups of sessions that alone received it, and
 /// learners of sessions that no other node has yet. Returns the number of conditions.
+#[inline]
 pub(in super::super) fn wait_for_backups(
     cx: &mut Context,
     outgoing: &Outgoing<'_>,
     debt: Option<Debt>,
 ) -> u16 {
-    let waits = outgoing.waits_for > 0 || !outgoing.unreplicated.is_empty();
-    let Some(debt) = debt.filter(|_| waits && cx.config.waits_for_backups) else {
+    match debt {
+        Some(debt) if outgoing.waits_for > 0 || outgoing.unreplicated.is_some() => {
+            wait_for_these_backups(cx, outgoing, debt)
+        }
+        Some(_) | None => 0,
+    }
+}
+
+#[inline(never)]
+fn wait_for_these_backups(cx: &mut Context, outgoing: &Outgoing<'_>, debt: Debt) -> u16 {
+    if !cx.config.waits_for_backups {
         return 0;
-    };
-    let (streams, sessions) = (outgoing.waits_for.count_ones(), outgoing.unreplicated.len());
+    }
+    let unreplicated = outgoing.unreplicated.as_deref();
+    let unreplicated = unreplicated.map_or(&[][..], |it| &it.sessions);
+    let (streams, sessions) = (outgoing.waits_for.count_ones(), unreplicated.len());
     let open = |count: u32| (count > 1).then(|| Rc::new(Cell::new(count)));
     // A publisher's acknowledgement counts what it waits for itself, and so do a will and a divided message.
     let (of_streams, of_sessions) = match debt {
@@ -393,7 +405,7 @@ pub(in super::super) fn wait_for_backups(
             stream.wait(Level::Applied, Release::Debt((debt, of_streams.clone())));
         }
     }
-    for session in &outgoing.unreplicated {
+    for session in unreplicated {
         let waiting = cx.debts.until_replicated.entry(*session).or_default();
         waiting.push((debt, of_sessions.clone()));
     }

@@ -44,8 +44,14 @@ pub(in crate::worker) struct Outgoing<'a> {
     pub copied: u64,
     /// Those of them that must have applied it before the message is acknowledged.
     pub waits_for: u64,
-    /// Sessions, with their serials, that accepted it and are not replicated to another node yet.
-    pub unreplicated: Vec<(SessionKey, u64)>,
+    /// Sessions that accepted it and are not replicated to another node yet: rarely any.
+    pub unreplicated: Option<Box<Unreplicated>>,
+}
+
+/// Sessions, with their serials, that no other node has been sent yet.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Unreplicated {
+    pub sessions: Vec<(SessionKey, u64)>,
 }
 
 impl<'a> Outgoing<'a> {
@@ -64,7 +70,7 @@ impl<'a> Outgoing<'a> {
             is_journaled: false,
             copied: 0,
             waits_for: 0,
-            unreplicated: Vec::new(),
+            unreplicated: None,
         }
     }
 
