@@ -268,7 +268,6 @@ impl Thread {
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
             self.publishers.count(&self.worker, now.instant);
-            self.tenants.count(&self.worker);
             self.note_round(began.elapsed(), delivered);
             if let Some(problem) = self.problem.take() {
                 return Err(io::Error::other(problem));

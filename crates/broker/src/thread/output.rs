@@ -95,6 +95,7 @@ impl Thread {
     fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
         self.worker.end_round(now);
         self.store_worker(now)?;
+        self.tenants.count(&self.worker);
         self.report_summary(now);
         while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
             self.perform_worker(now, output);

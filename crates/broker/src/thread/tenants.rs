@@ -69,7 +69,7 @@ impl Tenants {
         }
     }
 
-    /// After the outputs of a round: what this thread uses.
+    /// Before the outputs of a round: what this thread uses. Whoever has received a CONNACK finds its session counted at the other threads.
     pub(super) fn count(&mut self, worker: &Worker) {
         let all = self.counts.iter().zip(&mut self.own);
         for (tenant, (count, own)) in (0..).map(TenantId).zip(all) {
