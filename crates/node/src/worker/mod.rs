@@ -216,7 +216,7 @@ impl Worker {
         self.topic_counts.review(&mut self.cx, now);
         self.primaries.level_backups(&mut self.cx, now);
         self.promote_handed(now);
-        self.merge_superseded(now);
+        self.end_superseded(now);
         self.primaries.covers.review(&mut self.cx, now);
         self.primaries.await_reached(&mut self.cx);
         self.sources.acknowledge_backups(&mut self.cx);

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use thicket_mqtt::Publish;
 use thicket_overlay::{
     Incarnation, NodeId, StreamId,
     record::{Record, Records},
@@ -108,17 +109,38 @@ pub(in super::super) fn deliver_misrouted(
 }
 
 fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, misrouted: &MisroutedMessage) {
-    let Some(session) = cx.sessions.get(key) else {
-        return;
-    };
     let Some(Ok((record, _))) = Records::new(&misrouted.bytes).next() else {
         return;
     };
-    let id = message_id(misrouted.origin, record.number);
+    let (publish, expires_at) = publish_of(&record, now);
+    let mut outgoing = Outgoing::new(&publish, expires_at);
+    outgoing.id = message_id(misrouted.origin, record.number);
+    outgoing.set_publication(record.publication.as_ref());
+    deliver_missed(cx, now, key, &mut outgoing);
+}
+
+/// An older backup of a session here received this message.
+pub(super) fn deliver_pending(cx: &mut Context, now: Now, key: SessionKey, message: &Message) {
+    let publish = Publish {
+        message_expiry_interval: message.expiry_left(now.instant),
+        ..message.publish()
+    };
+    let publication = message.publication().map(publication_id);
+    let mut outgoing = Outgoing::new(&publish, message.expires_at());
+    outgoing.id = message.id();
+    outgoing.set_publication(publication.as_ref());
+    deliver_missed(cx, now, key, &mut outgoing);
+}
+
+fn deliver_missed(cx: &mut Context, now: Now, key: SessionKey, outgoing: &mut Outgoing<'_>) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let id = outgoing.id;
     let stored = session.stored;
     let has_received = session.imported.contains(&id)
         || session.has_received(id, cx.own_stream(), &cx.arrivals.marks);
-    let route = cx.route(record.topic);
+    let route = cx.route(outgoing.publish.topic);
     let recipient = route
         .recipients
         .iter()
@@ -126,15 +148,11 @@ fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, misrouted: &Misroute
     let Some(recipient) = recipient.filter(|_| !has_received) else {
         return cx.journal.passed(stored, id);
     };
-    let (publish, expires_at) = publish_of(&record, now);
-    let mut outgoing = Outgoing::new(&publish, expires_at);
-    outgoing.id = id;
-    outgoing.set_publication(record.publication.as_ref());
     // Not noted: it has not reached the other sessions here, and may still be on its way to them.
     let named = outgoing.named();
     outgoing.is_seen = named.is_some_and(|named| cx.arrivals.seen.contains(named));
     cx.begin_alone();
-    cx.deliver_to(now, recipient, &mut outgoing);
+    cx.deliver_to(now, recipient, outgoing);
     if let Some(session) = cx.sessions.get_mut(key) {
         session.imported.insert(id);
     }

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 use thicket_overlay::NodeId;
 use thicket_session::server::{Ancestor, MessageId};
 
-use super::orphans::{identity_of, report_taken_over, void_backups};
+use super::{
+    misrouted::deliver_pending,
+    orphans::{identity_of, report_taken_over, void_backups},
+};
 use crate::{
     EventLevel, Now, SESSIONS_FAILED_OVER,
     marks::Marks,
@@ -114,17 +117,24 @@ impl Worker {
         has_failed_over
     }
 
-    /// Backups of which newer ones were promoted here are merged into these: else they would wait for a node that is to be promoted, and have a branch
-    /// of the session in the end. Once a round.
-    pub(in super::super) fn merge_superseded(&mut self, now: Now) {
-        if self.sources.superseded.is_empty() {
-            return;
-        }
-        thicket_session::reach!("worker/replication/promote: a backup is superseded");
+    /// Backups of which newer ones were promoted here end. What they had of the session the newer primary had too, and has finished or sent; only what
+    /// it had not named may be here alone. Once a round.
+    pub(in super::super) fn end_superseded(&mut self, now: Now) {
         let mut changes = Vec::new();
         for (key, serial) in std::mem::take(&mut self.sources.superseded) {
-            if self.cx.sessions.get_same(key, serial).is_some() {
-                self.promote_as_branch(now, key, &mut changes);
+            let Some(session) = self.cx.sessions.get_same(key, serial) else {
+                continue;
+            };
+            thicket_session::reach!("worker/replication/promote: a backup is superseded");
+            let client_id = Rc::clone(&session.client_id);
+            let backup = session.backup_mut();
+            let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
+            changes.extend(self.sources.drop_backup(&mut self.cx, key));
+            let Some(here) = self.cx.sessions.find(&client_id) else {
+                continue;
+            };
+            for Pending { delivery, .. } in pending.into_iter().flatten() {
+                deliver_pending(&mut self.cx, now, here, &delivery.message);
             }
         }
         self.cx.announce(changes);
