@@ -3,7 +3,7 @@
 //! Each part of the worker has state that only it writes, and is given the context with each call. It sends [packets to clients](Context::send),
 //! [messages to the hub](Context::send_to_hub) and [to other workers](Context::send_to_worker), and [log events](Context::event).
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{cell::Cell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
 use thicket_session::{
@@ -17,7 +17,7 @@ use super::state::{
     batches::Batches,
     connection::Connection,
     connections::Connections,
-    debts::Debts,
+    debts::{Debts, SharedDebt},
     divergence::WorkerOfNode,
     drain::Drain,
     effort::Effort,
@@ -27,7 +27,10 @@ use super::state::{
     journal::Journal,
     outgoing::Scratch,
     packet_trace::PacketTrace,
-    replica::{hold::hold, stream::Level},
+    replica::{
+        hold::hold,
+        stream::{Level, Release},
+    },
     sessions::{Session, SessionKey, Sessions},
     timers::Timers,
 };
@@ -157,7 +160,7 @@ impl Context {
 
     /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
     pub fn wanted_backups(&self) -> usize {
-        usize::from(self.config.backups).min(self.cluster.up.len())
+        wanted_backups(&self.config, &self.cluster)
     }
 
     /// The node is drained: it accepts no clients.
@@ -289,6 +292,25 @@ impl Context {
         }
     }
 
+    /// What is owed waits until the nodes of all these streams, one or more, have applied what was written so far: one condition becomes as many as
+    /// there are streams.
+    pub fn wait_for_streams(&mut self, streams: &[u8], (debt, open): SharedDebt) {
+        let more = streams.len() as u32 - 1;
+        let open = match open {
+            Some(open) => {
+                open.set(open.get() + more);
+                Some(open)
+            }
+            None => (more > 0).then(|| Rc::new(Cell::new(more + 1))),
+        };
+        for index in streams {
+            match self.journal.streams.get_mut(*index) {
+                Some(stream) => stream.wait(Level::Applied, Release::Debt((debt, open.clone()))),
+                None => self.debts.meet((debt, open.clone())),
+            }
+        }
+    }
+
     /// The stream to a node, begun if there is none; `None`: there are too many.
     pub fn stream_to(&mut self, node: NodeId) -> Option<u8> {
         let version = self.journal_version(node);
@@ -296,4 +318,9 @@ impl Context {
         let streams = &mut self.journal.streams;
         streams.find_or_begin(node, version, || random.next_u64())
     }
+}
+
+/// See [`Context::wanted_backups`].
+pub(super) fn wanted_backups(config: &WorkerConfig, cluster: &Cluster) -> usize {
+    usize::from(config.backups).min(cluster.up.len())
 }

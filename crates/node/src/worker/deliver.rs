@@ -9,13 +9,13 @@ use thicket_session::{
 };
 
 use super::{
-    context::Context,
+    context::{Context, wanted_backups},
     operate::out_buffer_limit,
     retained::{advance_replay, note_overtaking},
     state::{
         connection::{Attached, Connection, Phase},
         interests::Recipient,
-        journal::{Acceptance, Journal},
+        journal::Journal,
         outgoing::{Form, Outgoing, Scratch, Variant},
         replica::{hold::hold, stream::Level},
         role::Role,
@@ -25,20 +25,21 @@ use super::{
 };
 use crate::{ConnectionId, Now};
 
-/// A persistent session accepts the current message. `is_replicated`: it is to have backups.
+/// A persistent session accepts the current message. `wanted`: how many backups it is to have.
 fn note_accepted(
     journal: &mut Journal,
-    (key, session, is_replicated): (SessionKey, &Session, bool),
+    (key, session): (SessionKey, &Session),
     now: Now,
     outgoing: &mut Outgoing<'_>,
-    acceptance: Acceptance<'_>,
+    form: Form<'_>,
+    wanted: usize,
 ) {
-    if is_replicated && session.stored.backups.synced().next().is_none() {
+    if wanted > 0 && session.stored.backups.synced().next().is_none() {
         let unreplicated = outgoing.unreplicated.get_or_insert_default();
         unreplicated.sessions.push((key, session.serial));
     }
     if session.stored.is_some() {
-        journal.append(session, now, outgoing, acceptance);
+        journal.append(session, now, outgoing, form);
     }
 }
 
@@ -194,15 +195,15 @@ impl Context {
                     form.packet_id.is_some()
                 };
                 if has_place && qos > Qos::AtMostOnce && session.is_persistent() {
-                    let acceptance = Acceptance {
-                        qos,
-                        retain,
-                        packet_id: form.packet_id,
-                        identifiers,
-                    };
-                    let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
-                    let accepted = (key, &*session, is_replicated);
-                    note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
+                    let wanted = wanted_backups(&self.config, &self.cluster);
+                    note_accepted(
+                        &mut self.journal,
+                        (key, session),
+                        now,
+                        outgoing,
+                        form,
+                        wanted,
+                    );
                     if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
                         let streams = &mut self.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
@@ -247,15 +248,15 @@ impl Context {
             return;
         }
         if session.is_persistent() {
-            let acceptance = Acceptance {
-                qos,
-                retain,
-                packet_id: None,
-                identifiers,
-            };
-            let is_replicated = self.config.backups > 0 && !self.cluster.up.is_empty();
-            let accepted = (key, &*session, is_replicated);
-            note_accepted(&mut self.journal, accepted, now, outgoing, acceptance);
+            let wanted = wanted_backups(&self.config, &self.cluster);
+            note_accepted(
+                &mut self.journal,
+                (key, session),
+                now,
+                outgoing,
+                form,
+                wanted,
+            );
         }
     }
 

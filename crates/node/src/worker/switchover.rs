@@ -5,8 +5,8 @@
 //! | ask | | a client has come to it, and the registrar names the node that has the session |
 //! | freeze | the client is disconnected; messages are queued, nobody may connect | |
 //! | learn | sends a full sync by the stream for its backups (`replication`) | keeps it as a backup, and receives its messages itself |
-//! | hand over | the other node is a complete backup: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and sends a third node the whole session |
-//! | take over | | the third node has applied that: answers the client's CONNECT |
+//! | hand over | the other node is a complete backup: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and sends another node the whole session |
+//! | take over | | that node has applied it: answers the client's CONNECT |
 //! | evict | the session ends without a will | |
 //!
 //! A drained node begins with the last step but one, at a complete backup. Failover is the same without the old primary (`replication::promote`).
@@ -250,10 +250,9 @@ impl Worker {
         if !self.cx.config.waits_for_backups {
             return self.report_taken_over_when_known(key);
         }
-        let session = (key, session.serial);
-        let debt = Debt::TakenOver(session.0, session.1);
-        let waiting = self.cx.debts.until_replicated.entry(session).or_default();
-        waiting.push((debt, None));
+        let serial = session.serial;
+        let owed = (Debt::TakenOver(key, serial), None);
+        self.cx.debts.wait_until_replicated((key, serial), owed);
     }
 }
 

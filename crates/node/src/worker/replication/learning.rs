@@ -1,7 +1,5 @@
 //! Which nodes hold a session's backups, and how these receive all of it.
 
-use std::{cell::Cell, rc::Rc};
-
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
@@ -378,13 +376,7 @@ fn report_merged(cx: &mut Context, key: SessionKey) {
     if backups.is_empty() {
         return cx.send_to_hub(ToHub::Imported { request });
     }
-    let count = Rc::new(Cell::new(backups.len() as u32));
-    for index in backups {
-        if let Some(stream) = cx.journal.streams.get_mut(index) {
-            let release = Release::Debt((Debt::Merge(request), Some(Rc::clone(&count))));
-            stream.wait(Level::Applied, release);
-        }
-    }
+    cx.wait_for_streams(&backups, (Debt::Merge(request), None));
 }
 
 /// See [`write_members`].

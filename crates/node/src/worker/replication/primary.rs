@@ -20,7 +20,7 @@ use crate::{
         context::Context,
         state::{
             barriers::{Behind, Learned},
-            debts::{Debt, SharedDebt},
+            debts::Debt,
             journal::write_missing,
             outgoing::Outgoing,
             replica::{
@@ -361,8 +361,8 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
     true
 }
 
-/// Makes the acknowledgement owed for a message wait for what it is sent to as a part of streams alone: backups of sessions that alone received it, and
-/// learners of sessions that no other node has yet. Returns the number of conditions.
+/// Makes the acknowledgement owed for a message wait for the nodes that receive it in a stream only: those with backups of sessions that alone received
+/// it, and learners of sessions that no other node has yet. Returns the number of conditions.
 #[inline]
 pub(in super::super) fn wait_for_backups(
     cx: &mut Context,
@@ -406,8 +406,8 @@ fn wait_for_these_backups(cx: &mut Context, outgoing: &Outgoing<'_>, debt: Debt)
         }
     }
     for session in unreplicated {
-        let waiting = cx.debts.until_replicated.entry(*session).or_default();
-        waiting.push((debt, of_sessions.clone()));
+        cx.debts
+            .wait_until_replicated(*session, (debt, of_sessions.clone()));
     }
     streams as u16 + u16::from(sessions > 0)
 }
@@ -422,33 +422,15 @@ fn wait_for_synced(cx: &mut Context, is_syncing: bool) {
         let backups = stored.map(|stored| stored.backups).unwrap_or_default();
         let streams: Vec<u8> = backups.synced().map(|backup| backup.stream).collect();
         if !streams.is_empty() {
-            for (debt, open) in debts {
-                wait_for_streams(cx, &streams, (debt, open));
+            for owed in debts {
+                cx.wait_for_streams(&streams, owed);
             }
         } else if stored.is_some() && is_syncing && wanted > 0 && !cx.cluster.is_minority {
             cx.debts.until_replicated.insert((key, serial), debts);
         } else {
-            for debt in debts {
-                cx.debts.meet(debt);
+            for owed in debts {
+                cx.debts.meet(owed);
             }
-        }
-    }
-}
-
-/// One condition becomes as many as there are streams.
-fn wait_for_streams(cx: &mut Context, streams: &[u8], (debt, open): SharedDebt) {
-    let more = streams.len() as u32 - 1;
-    let open = match open {
-        Some(open) => {
-            open.set(open.get().saturating_add(more));
-            Some(open)
-        }
-        None => (more > 0).then(|| Rc::new(Cell::new(more + 1))),
-    };
-    for index in streams {
-        match cx.journal.streams.get_mut(*index) {
-            Some(stream) => stream.wait(Level::Applied, Release::Debt((debt, open.clone()))),
-            None => cx.debts.meet((debt, open.clone())),
         }
     }
 }

@@ -64,6 +64,11 @@ impl Debts {
         refused
     }
 
+    /// A condition of what is owed is met when another node has been sent this session, with its serial, and has applied that.
+    pub fn wait_until_replicated(&mut self, session: (SessionKey, u64), owed: SharedDebt) {
+        self.until_replicated.entry(session).or_default().push(owed);
+    }
+
     /// A condition of what is owed is met.
     pub fn meet(&mut self, (debt, open): SharedDebt) {
         let is_last = open.is_none_or(|open| {

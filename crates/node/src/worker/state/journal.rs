@@ -6,14 +6,14 @@
 use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
-        Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, PlainAppend,
-        StoredMessage, Subscription, encode_subscription,
+        Append, Held, Inbound, JournalWriter, MessageId, PlainAppend, StoredMessage, Subscription,
+        encode_subscription,
     },
     topic::SubscriptionFilter,
 };
 
 use super::{
-    outgoing::Outgoing,
+    outgoing::{Form, Outgoing},
     replica::{replica_set::StoredAs, stream::Streams},
     seen::Named,
     sessions::Session,
@@ -146,7 +146,7 @@ impl Journal {
         session: &Session,
         now: Now,
         outgoing: &mut Outgoing<'_>,
-        form: Acceptance<'_>,
+        form: Form<'_>,
     ) {
         let (stored, group) = (session.stored, outgoing.group());
         debug_assert!(stored.is_some(), "only what is stored is journaled");
@@ -407,15 +407,6 @@ impl Journal {
 /// The key of a session in the store.
 fn key_in(log: u8, number: u64) -> Vec<u8> {
     [&[log], &number.to_be_bytes()[..]].concat()
-}
-
-/// How a session accepts a message.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::worker) struct Acceptance<'a> {
-    pub qos: thicket_mqtt::Qos,
-    pub retain: bool,
-    pub packet_id: Option<PacketId>,
-    pub identifiers: &'a MatchedIdentifiers,
 }
 
 /// The counters of a session.
