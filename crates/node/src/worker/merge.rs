@@ -213,7 +213,13 @@ impl Primaries {
                 there: theirs,
             };
             session.outbound.note_time(now.instant);
-            session.merge_messages(place, *merging, queue, &received)
+            let is_shown = session.shows_all_that_reached(&merging);
+            let merged = session.merge_messages(place, *merging, queue, &received);
+            if is_shown {
+                // What its client has finished there may still be on its way here, or to a backup.
+                session.marks = session.marks.union(&received.there);
+            }
+            merged
         };
         session.divergence = after;
         // A merge before this one may still wait for its turn: the hub is owed one answer for each.
@@ -477,6 +483,12 @@ impl Session {
         theirs.filter(is_steady).cloned().collect()
     }
 
+    /// Whether all that arrived at the node of the other branch, and that is for this session, had come to that branch: it has held all filters.
+    fn shows_all_that_reached(&self, merging: &Merging) -> bool {
+        let mut plain = self.subscriptions.keys().filter(|it| !it.is_shared());
+        merging.is_same && plain.all(|filter| merging.steady.contains(filter))
+    }
+
     /// The filters under which messages arrived until now. Messages under a filter that its client has unsubscribed from meanwhile arrived as long as
     /// it was subscribed, here or there.
     fn filters_before(
@@ -590,9 +602,10 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use thicket_mqtt::{Publish, Qos};
-    use thicket_session::server::{MatchedIdentifiers, Message};
+    use thicket_session::server::{Epoch, MatchedIdentifiers, Message};
 
     use super::*;
+    use crate::worker::state::arrivals::Begun;
 
     fn queue(numbers: &[(u8, u64)]) -> Vec<Delivery> {
         let delivery = |&(stream, number): &(u8, u64)| {
@@ -611,6 +624,35 @@ mod tests {
             }
         };
         numbers.iter().map(delivery).collect()
+    }
+
+    #[test]
+    fn a_branch_shows_all_that_reached_a_session_if_it_has_held_all_of_its_filters() {
+        let filter = |text: &str| SubscriptionFilter::parse(text).expect("valid");
+        let mut session = Session::new(1, "client".into(), 7, 60, &crate::Limits::default());
+        let merging = |is_same, steady: &[&str]| Merging {
+            epoch: Epoch::NONE,
+            in_flight: Vec::new(),
+            branch: Branch::default(),
+            is_same,
+            is_void: false,
+            begun: Begun {
+                at: Instant::default(),
+                last: BTreeMap::new(),
+            },
+            steady: steady.iter().map(|text| filter(text)).collect(),
+            fresh: Vec::new(),
+            ended: Vec::new(),
+        };
+        for text in ["a", "b/#", "$share/group/c"] {
+            let subscription = Subscription::default();
+            session.subscriptions.insert(filter(text), subscription);
+        }
+        // A member of a group receives some of what matches, wherever it is.
+        assert!(session.shows_all_that_reached(&merging(true, &["b/#", "a", "d"])));
+        assert!(!session.shows_all_that_reached(&merging(true, &["a"])));
+        assert!(!session.shows_all_that_reached(&merging(true, &[])));
+        assert!(!session.shows_all_that_reached(&merging(false, &["a", "b/#"])));
     }
 
     #[test]

@@ -173,7 +173,11 @@ fn nodes_of_which_two_die_at_once_lose_nothing_with_two_backups() {
     play(
         "nodes_of_which_two_die_at_once_lose_nothing_with_two_backups",
         Plan::DYING_IN_TWOS,
-        &[(RoutingMode::Topic, &[5]), (RoutingMode::Tree, &[198])],
+        &[
+            (RoutingMode::Mesh, &[364]),
+            (RoutingMode::Topic, &[5]),
+            (RoutingMode::Tree, &[198]),
+        ],
     );
 }
 
@@ -684,6 +688,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
         Plan::OVERLAPPING,
         &[
             (RoutingMode::Tree, &[230, 100_122]),
+            (RoutingMode::Topic, &[57, 93]),
             (RoutingMode::Mesh, &[204]),
             (RoutingMode::Flood, &[243, 100_231]),
         ],
@@ -752,6 +757,6 @@ fn nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups() {
     play(
         "nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups",
         Plan::DRAINED_AND_DYING,
-        &[(RoutingMode::Flood, &[255])],
+        &[(RoutingMode::Flood, &[79, 255])],
     );
 }
