@@ -1,8 +1,8 @@
 //! Signals that end a measurement: Ctrl-C, SIGTERM, and SIGHUP, which comes when the terminal is closed.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,15 +20,29 @@ pub fn watch() -> io::Result<Arc<AtomicBool>> {
 }
 
 /// They end the program at once, after `last`.
-pub fn end_after(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn end_after(last: impl FnOnce() + Send + 'static) -> io::Result<Interruption> {
     let mut signals = Signals::new(signals())?;
+    let ending = Arc::new(Mutex::new(()));
+    let interruption = Interruption(Arc::clone(&ending));
     std::thread::spawn(move || {
         let signal = signals.forever().next().unwrap_or_default();
+        let _ending = ending.lock();
         last();
         // As a shell reports the end by a signal.
         std::process::exit(128 + signal)
     });
-    Ok(())
+    Ok(interruption)
+}
+
+/// The program ends by a signal, if one comes.
+#[must_use]
+pub struct Interruption(Arc<Mutex<()>>);
+
+impl Interruption {
+    /// Before the program ends otherwise: does not return if a signal has come. What failed since is its work.
+    pub fn end(self) {
+        drop(self.0.lock());
+    }
 }
 
 /// Under `nohup` SIGHUP stays ignored.

@@ -65,8 +65,8 @@ enum Command {
 
 /// Runs a measurement. Brokers that it starts end with it, also by a signal.
 pub fn run(bench: Bench) -> anyhow::Result<()> {
-    interruption::end_after(thicket_bench::end_all)?;
-    match bench.command {
+    let interruption = interruption::end_after(thicket_bench::end_all)?;
+    let result = match bench.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Mst(arguments) => mst::run(&arguments),
         Command::Tls(arguments) => tls::run(&arguments),
@@ -82,5 +82,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
-    }
+    };
+    interruption.end();
+    result
 }

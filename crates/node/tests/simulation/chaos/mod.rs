@@ -27,7 +27,7 @@ const V311: ProtocolVersion = ProtocolVersion::V311;
 const V5: ProtocolVersion = ProtocolVersion::V5;
 
 /// Seeds of each plan, unless `THICKET_SEEDS` says otherwise.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 
 fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
