@@ -112,7 +112,8 @@ pub struct Hub {
 /// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
 
-/// Nodes that come up one after the other within this time make one new view, and are sent the members once: both cost messages from and to every node.
+/// Nodes that come up one after the other within this time make one new view, and are sent the members once: both cost messages from and to every
+/// node.
 const JOINING: Duration = Duration::from_millis(200);
 
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
@@ -463,7 +464,7 @@ impl Hub {
             }
             ToHub::Processed { bytes } => self.note_processed(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
-            ToHub::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
+            ToHub::Refused { origin, numbers } => self.handle_not_admitted(origin, numbers),
             ToHub::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes);
                 // The first ones of a worker are all that it has recovered.

@@ -29,7 +29,7 @@ pub(crate) enum ToHub {
     /// These numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// These numbers of another node's stream are over the limit here.
-    NotAdmitted { origin: Origin, numbers: NumberRuns },
+    Refused { origin: Origin, numbers: NumberRuns },
     /// The interests of the worker have changed.
     Interest {
         sequence: u64,
@@ -57,7 +57,8 @@ pub(crate) enum ToHub {
     Fetched { request: u64, answer: Fetched },
     /// The interests of what was imported are settled; or the queue has been merged.
     Imported { request: u64 },
-    /// A session that `from` handed over to this node met another one here, which stays.
+    /// This node did not take over a session from `from`, because a session here stays. Or it did not merge the branch of `from`, because the
+    /// session here has ended or was handed over.
     HandoverRefused { client_id: Arc<str>, from: NodeId },
     /// The connection is wanted here, with its session; `from`: the worker that offers it.
     Relocate {

@@ -57,7 +57,8 @@ pub(crate) enum ToWorker {
         client_id: Arc<str>,
         answer: Result<ClaimGrant, ClaimRefusal>,
     },
-    /// Another node has the session too, and its session stays; this one ends without a report. `may_contest`: unless what it has is nowhere else.
+    /// Another node's session stays: end the session here. `may_contest`: if the session here may have something that is nowhere else, report
+    /// `Contested` instead.
     Evict {
         client_id: Arc<str>,
         may_contest: bool,
@@ -71,8 +72,8 @@ pub(crate) enum ToWorker {
     },
     /// That node does not want the session any more; it stays here.
     CancelSwitchover { client_id: Arc<str>, to: NodeId },
-    /// All that the sender had for `home` when it began this barrier is in front of this: the hub what came from other nodes. The other workers send it
-    /// on to `home`, behind their own.
+    /// Everything that the sender had for `home` has been sent before this message. The hub sends it to all workers, after what came from other
+    /// nodes; each other worker passes it on to `home`, after its own messages.
     BarrierPassed { home: WorkerId, barrier: u64 },
     /// The snapshot of another node's branch of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
@@ -113,8 +114,9 @@ pub(crate) enum ToWorker {
         node: NodeId,
         absence: Option<Absence>,
     },
-    /// A node is down: the backups of its sessions are promoted. `is_news`: this side noticed it going down, and publishes the wills of its clients.
-    Promote { node: NodeId, is_news: bool },
+    /// A node is down: the backups of its sessions are promoted. `publishes_wills`: this side declared it down while it had quorum, and publishes
+    /// the wills of its clients.
+    Promote { node: NodeId, publishes_wills: bool },
     /// The backups of a node's sessions are out of date.
     DropBackups { node: NodeId },
     /// From another worker: what it has read of sessions that have failed over to another node's worker.

@@ -122,7 +122,7 @@ impl Worker {
                 }
                 // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
-                    session.orphaned.remove(&owed.sequence);
+                    session.orphaned_publications.remove(&owed.sequence);
                     let is_awaited = session.inbound.handle_undelivered_refusal(owed.packet_id);
                     cx.journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
@@ -226,7 +226,7 @@ impl Primaries {
         let Some(session) = cx.sessions.get_mut(owed.session) else {
             return;
         };
-        let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
+        let Some(open) = session.orphaned_publications.get_mut(&owed.sequence) else {
             self.continue_switchover(cx, now, owed.session);
             return;
         };
@@ -234,7 +234,7 @@ impl Primaries {
         if *open > 0 {
             return;
         }
-        session.orphaned.remove(&owed.sequence);
+        session.orphaned_publications.remove(&owed.sequence);
         let is_awaited = session.inbound.handle_met(owed.packet_id);
         cx.journal
             .inbound(session.stored, &session.inbound, owed.packet_id);

@@ -87,7 +87,8 @@ pub(super) fn handle_better_node(
     match (&asked.question, node) {
         (BetterNodeSubject::Filter { packet_id, .. }, Some(node)) => {
             let reference = cx.server_reference(id, &[node]);
-            cx.gates.name_place(id, asked.serial, *packet_id, reference);
+            cx.gates
+                .name_better_node(id, asked.serial, *packet_id, reference);
         }
         (BetterNodeSubject::Filter { .. }, None) => {}
         (BetterNodeSubject::Topic { topic, .. }, node) => {

@@ -2,7 +2,7 @@
 //!
 //! | step | the node that is asked | the node that asks |
 //! | --- | --- | --- |
-//! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue is sent | |
+//! | fetch | the client is disconnected; messages are queued, nobody may connect; all but the queue is sent | |
 //! | import | | subscriptions are merged |
 //! | settled | | every node sends their messages here too |
 //! | fetch queue | the queue is sent | |

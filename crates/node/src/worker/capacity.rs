@@ -161,7 +161,7 @@ pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number
             cx.send_to_worker(to, ToWorker::Refused(numbers));
             cx.batches.admit(from, origin, number);
         }
-        Peer::Hub => cx.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+        Peer::Hub => cx.send_to_hub_after_records(ToHub::Refused { origin, numbers }),
     }
 }
 

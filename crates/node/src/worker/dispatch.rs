@@ -167,7 +167,10 @@ impl Worker {
             ToWorker::BarrierPassed { home, barrier } => {
                 self.handle_barrier_passed(now, home, barrier);
             }
-            ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
+            ToWorker::Promote {
+                node,
+                publishes_wills,
+            } => self.handle_promote(now, node, publishes_wills),
             ToWorker::Adoptions {
                 by,
                 adopted,

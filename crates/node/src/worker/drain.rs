@@ -3,7 +3,7 @@
 //! | step | here | the backup |
 //! | --- | --- | --- |
 //! | read no more | the client waits, and all that was read is handled; what it has published at QoS 2 is answered | |
-//! | hand over | in a later step, when the session is covered: its messages are queued | reads `handed` behind all that was before, and is the primary |
+//! | hand over | in a later step, when the session has a complete backup: its messages are queued | reads `handed` behind all that was before, and is the primary |
 //! | take over | | reports to the registrar, with a higher epoch |
 //! | evict | the registrar names the new primary: the client is disconnected with 0x9C, the session ends without a will | |
 
@@ -33,8 +33,8 @@ enum Step {
     Waits,
 }
 
-/// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
-/// they go.
+/// The minimum number of sessions in a step, and the divisor of all sessions that gives its size. Small steps keep the clients from connecting
+/// elsewhere all at once.
 const STEP: (usize, usize) = (64, 32);
 
 impl Worker {
@@ -60,7 +60,7 @@ impl Worker {
         let may_go = session.role.is_primary()
             && session.merging.is_none()
             && session.merge_to_report.is_none()
-            && session.stored.is_covered();
+            && session.stored.has_complete_backup();
         if !may_go {
             return Step::Waits;
         }
@@ -69,7 +69,7 @@ impl Worker {
             Some((id, connection))
         });
         // The next primary would take what is not answered yet for new when it is sent again.
-        let owes_answer = !session.orphaned.is_empty()
+        let owes_answer = !session.orphaned_publications.is_empty()
             || (session.acknowledgements.iter()).any(|owed| owed.qos == Qos::ExactlyOnce);
         match connection {
             Some((id, connection)) if !self.cx.drain.stopped.contains(&(id, connection.serial)) => {
@@ -95,7 +95,7 @@ impl Worker {
             }
             return connection.is_some();
         }
-        let Some(first) = session.stored.backups.covered().next() else {
+        let Some(first) = session.stored.backups.complete().next() else {
             return false;
         };
         let Some(to) = self.cx.journal.streams.node_of(first.stream) else {

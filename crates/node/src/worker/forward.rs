@@ -285,8 +285,8 @@ impl Worker {
                     continue;
                 };
                 // If all members here are handed over, the message waits: those where it came from may be too, and it would come back.
-                let with_room = member_with_capacity(cx, group, index, outgoing.publish);
-                let index = with_room.unwrap_or(index);
+                let with_capacity = member_with_capacity(cx, group, index, outgoing.publish);
+                let index = with_capacity.unwrap_or(index);
                 sent_on += groups.give_to_member(cx, now, group, index, &mut outgoing, debt);
             }
         }

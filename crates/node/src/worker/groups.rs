@@ -109,8 +109,8 @@ impl Groups {
         }
     }
 
-    /// A member here gets the message. If it is handed over, the message waits for the member's next primary. Returns how many conditions that is for an
-    /// acknowledgement.
+    /// A member here gets the message. If it is handed over, the message waits for the member's next primary. Returns how many conditions that is for
+    /// an acknowledgement.
     pub(super) fn give_to_member(
         &mut self,
         cx: &mut Context,
@@ -212,7 +212,7 @@ impl Groups {
             {
                 let until = now.instant + GRACE;
                 self.orphaned.push((until, change.key.clone()));
-                cx.timers.set(until, Timer::Orphaned);
+                cx.timers.set(until, Timer::GroupGrace);
                 let remembered = InterestChange {
                     key: change.key.clone(),
                     interest: Some(interest),
@@ -232,7 +232,7 @@ impl Groups {
     }
 
     /// Backups of the members have been promoted by now, or never will be.
-    pub(super) fn forget_orphaned(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn forget_absent_members(&mut self, cx: &mut Context, now: Now) {
         let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned)
             .into_iter()
             .partition(|(until, _)| *until <= now.instant);
@@ -297,7 +297,7 @@ impl Groups {
             cx.traffic.dropped_messages += 1;
             return 0;
         }
-        cx.timers.set(until, Timer::Orphaned);
+        cx.timers.set(until, Timer::GroupGrace);
         u16::from(debt.is_some())
     }
 

@@ -47,7 +47,7 @@ impl Covers {
         let lacks = cx.sessions.get(key).is_some_and(|session| {
             session.is_persistent()
                 && !session.subscriptions.is_empty()
-                && !session.stored.is_covered()
+                && !session.stored.has_complete_backup()
         });
         if lacks {
             self.have_uncovered(cx);
@@ -128,8 +128,8 @@ fn find_covers(cx: &Context) -> Option<BTreeSet<Vec<NodeId>>> {
     for session in sessions.filter(|it| it.is_persistent()) {
         let backups = session.stored.backups;
         // One that subscribes to nothing may do so at any time, and has its backup already.
-        if backups.covered().next().is_some() {
-            sets.insert(backups.covered_by());
+        if backups.complete().next().is_some() {
+            sets.insert(backups.complete_streams());
         } else if !session.subscriptions.is_empty() {
             return None;
         }

@@ -233,7 +233,7 @@ impl Primaries {
         self.store_merged(cx, now, key);
         cx.event(
             EventLevel::Info,
-            "a session that two nodes had is one again",
+            "two branches of a session were merged",
             fields,
         );
         cx.pull(now, key);
@@ -364,7 +364,7 @@ impl Session {
         received: &Received,
     ) -> u64 {
         let is_ours_split = merging.is_same && self.is_split_off(&merging.branch);
-        let is_theirs_split = merging.is_same && self.is_rival_split_off(own, &merging.branch);
+        let is_theirs_split = merging.is_same && self.is_other_split_off(own, &merging.branch);
         let Merging {
             in_flight,
             branch,
@@ -427,11 +427,11 @@ impl Session {
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there continues as it was sent.
-        let goes_on = |delivery: &Delivery| is_new(delivery) || waits(delivery);
+        let is_resumed = |delivery: &Delivery| is_new(delivery) || waits(delivery);
         let in_flight: Vec<Redelivery> = in_flight
             .into_iter()
             .filter(|redelivery| match redelivery {
-                Redelivery::Publish(_, delivery) => goes_on(delivery),
+                Redelivery::Publish(_, delivery) => is_resumed(delivery),
                 Redelivery::Pubrel(id) => !(is_released || here.packet_ids.contains(id)),
             })
             .collect();

@@ -70,8 +70,8 @@ impl Primaries {
     fn interrupt_what_is_open(&mut self, cx: &mut Context, now: Now) {
         let mut leaving = Vec::new();
         for (key, session) in cx.sessions.iter_mut() {
-            if !session.orphaned.is_empty() {
-                session.orphaned.clear();
+            if !session.orphaned_publications.is_empty() {
+                session.orphaned_publications.clear();
                 session.inbound.interrupt();
                 leaving.push(key);
             }
@@ -96,7 +96,7 @@ pub(super) fn check_handshake(cx: &Context, key: SessionKey) -> Result<(), Refus
 fn refuse_what_is_open(cx: &mut Context) -> Vec<ConnectionId> {
     let mut closing = Vec::new();
     for (_, session) in cx.sessions.iter_mut() {
-        if !session.orphaned.is_empty() {
+        if !session.orphaned_publications.is_empty() {
             // Its client is back, and may have sent again what its connection before had published: it does so once more.
             closing.extend(session.connection);
         }

@@ -218,7 +218,7 @@ impl Worker {
         self.promote_handed(now);
         self.end_superseded(now);
         self.primaries.covers.review(&mut self.cx, now);
-        self.primaries.await_reached(&mut self.cx);
+        self.primaries.begin_misrouted_barrier(&mut self.cx);
         self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
         self.cx.seal_records();

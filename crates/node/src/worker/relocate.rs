@@ -305,7 +305,7 @@ impl Relocations {
     }
 }
 
-/// Whether a connection has nothing but itself. What is under way is looked at when it goes.
+/// Whether a connection may move: its session has no subscriptions, no will and no other state. Messages in flight are checked in `is_at_rest`.
 fn can_leave(cx: &Context, now: Instant, id: ConnectionId) -> bool {
     let Some(connection) = cx.connections.get(id) else {
         return false;
@@ -421,7 +421,7 @@ impl Worker {
         end_relocation(&mut self.cx, &client_id);
         self.cx.event(
             EventLevel::Debug,
-            "a publisher follows its messages",
+            "a connection moved to the worker of its subscribers",
             vec![
                 ("client_id", client_id.to_string()),
                 ("peer", peer_text(peer)),
@@ -439,13 +439,12 @@ impl Worker {
 }
 
 impl Session {
-    /// Whether nothing is under way that anybody but the client is still involved in: the QoS 2 identifiers that it has not released yet move with
-    /// it.
+    /// Whether all messages of the client are finished, except QoS 2 identifiers that it has not released: these move with it.
     fn is_bare(&self) -> bool {
         self.inbound.is_settled()
             && self.outbound.is_empty()
             && self.acknowledgements.is_empty()
-            && self.orphaned.is_empty()
+            && self.orphaned_publications.is_empty()
             && self.replays.is_empty()
     }
 

@@ -42,7 +42,7 @@ pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
         queued_bytes: session.outbound.queued_bytes(),
         inflight: session.outbound.inflight(),
         dropped_messages: session.dropped_messages,
-        backups: session.stored.backups.covered().count() as u8,
+        backups: session.stored.backups.complete().count() as u8,
         worker: cx.id.0,
     }
 }

@@ -9,7 +9,8 @@
 //! | take over | | that node has applied it: answers the client's CONNECT |
 //! | evict | the session ends without a will | |
 //!
-//! A drained node begins with the last step but one, at a complete backup. Failover is the same without the old primary (`replication::promote`).
+//! A drained node begins with the fourth step (hand over), at a complete backup. Failover is the same without the old primary
+//! (`replication::promote`).
 //! `state::role` has what each role does then.
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::{
     expiry::restart_timers,
     redirect::suppress_will,
     replication::{
-        Primaries, end_backup, end_surplus_backups, make_room_for_backup, replicate_members,
+        Primaries, end_backup, end_last_backup_if_full, end_surplus_backups, replicate_replica_set,
     },
     state::{
         barriers::Behind,
@@ -137,9 +138,9 @@ impl Worker {
         {
             return false;
         }
-        make_room_for_backup(&mut self.cx, key, index);
+        end_last_backup_if_full(&mut self.cx, key, index);
         self.primaries.full_sync(&mut self.cx, now, key, index);
-        replicate_members(&mut self.cx, key);
+        replicate_replica_set(&mut self.cx, key);
         self.primaries
             .hand_over_if_covered(&mut self.cx, now, key, index);
         true
@@ -191,7 +192,7 @@ impl Worker {
         let Some(role) = session.role.change(Event::TakenBack) else {
             return;
         };
-        if session.stored.backups.covered().next().is_some() {
+        if session.stored.backups.complete().next().is_some() {
             session.end_interruption();
         }
         if let Role::Switching(Switchover { reason, .. }) = role {
@@ -241,8 +242,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// Reports to the hub that this node is the primary of a session, as soon as another node has been sent all of it: the former primary ends its own
-    /// then, and if this node dies no other one would have it.
+    /// Reports to the hub that this node is the primary, once another node has applied the whole session: the former primary then ends its own,
+    /// and without that node this one would have the only replica.
     fn report_taken_over_when_replicated(&mut self, key: SessionKey) {
         let Some(session) = self.cx.sessions.get(key) else {
             return;
@@ -310,7 +311,7 @@ impl Primaries {
         let Role::Switching(switchover) = &mut session.role else {
             return;
         };
-        if has_pending_will || !session.orphaned.is_empty() {
+        if has_pending_will || !session.orphaned_publications.is_empty() {
             return;
         }
         match &mut switchover.reason {
@@ -346,12 +347,12 @@ impl Primaries {
         let Some(session) = cx.sessions.get(key) else {
             return;
         };
-        let mut covered = session.stored.backups.covered();
-        let is_covered = covered.any(|backup| backup.stream == index);
+        let mut complete = session.stored.backups.complete();
+        let is_complete = complete.any(|backup| backup.stream == index);
         if let Role::Switching(switchover) = &session.role
             && !session.role.is_branch()
-            && is_covered
-            && session.orphaned.is_empty()
+            && is_complete
+            && session.orphaned_publications.is_empty()
             && Some(switchover.to) == node
         {
             let switchover = *switchover;
@@ -409,7 +410,7 @@ pub(super) fn hand_session_over(
         return;
     };
     debug_assert!(
-        session.orphaned.is_empty(),
+        session.orphaned_publications.is_empty(),
         "what its client published at QoS 2 is accepted everywhere before it comes to another node"
     );
     let history = History {

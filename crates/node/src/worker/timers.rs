@@ -34,7 +34,7 @@ impl Worker {
                 Timer::Successors => self.promote_overdue_orphans(now),
                 // The end of the round checks.
                 Timer::Round => {}
-                Timer::Orphaned => self.groups.forget_orphaned(&mut self.cx, now),
+                Timer::GroupGrace => self.groups.forget_absent_members(&mut self.cx, now),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Which of several primaries of a session takes precedence.
 
-/// Counts the changes of a session's primary. Of two nodes that both have it, the one with the higher epoch keeps it.
+/// Counts the changes of a session's primary. Of two nodes that both have the session, [`Precedence`] decides which one keeps it.
 ///
 /// | change | by | ranks |
 /// | --- | --- | --- |
@@ -63,7 +63,8 @@ impl Epoch {
         Self::of_claim((self.claim + 1).max(unix_ms / CLAIM_MS))
     }
 
-    /// Of a session that takes in a branch: above those of both, of which this is the higher one. A merge that finds no number left counts as a claim.
+    /// Of a session that takes in a branch: above those of both, of which this is the higher one. A merge that finds no number left counts as a
+    /// claim.
     #[must_use]
     pub const fn next_merge(self) -> Self {
         let merge = self.merge + 1;
@@ -87,9 +88,9 @@ impl Epoch {
         Self { promotion, ..self }
     }
 
-    /// Of a backup that was handed the session: that of a claim above what the session had, so that it ranks above the node that had the client. If the
-    /// session was promoted since its client connected, a node that others do not see may have the client, and keeps it: then that of a promotion,
-    /// above what the session had.
+    /// Of a backup that was handed the session: that of a claim above what the session had, so that it ranks above the node that had the client. If
+    /// the session was promoted since its client connected, a node that others do not see may have the client, and keeps it: then that of a
+    /// promotion, above what the session had.
     #[must_use]
     pub const fn handed_over(self) -> Self {
         if self.promotion == 0 {
@@ -111,8 +112,8 @@ impl Epoch {
         self.claim
     }
 
-    /// Of two nodes that have a session the one with the higher precedence keeps it: the later claim; of one claim the one whose client is connected, as
-    /// the other one is a backup that no client has connected to; then the higher epoch.
+    /// Of two nodes that have a session the one with the higher precedence keeps it: the later claim; of one claim the one whose client is connected,
+    /// as the other one is a backup that no client has connected to; then the higher epoch.
     #[must_use]
     pub const fn precedence(self, is_connected: bool) -> Precedence {
         Precedence {

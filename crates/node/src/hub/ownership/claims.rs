@@ -516,7 +516,7 @@ impl Ownership {
         cx.event(
             EventLevel::Warn,
             if cx.quorum.is_minority() {
-                "a client is refused, as this side has no majority"
+                "a client is refused, as this side has no quorum"
             } else {
                 "a client identifier could not be claimed in time"
             },

@@ -62,7 +62,7 @@ enum Kind {
 enum Stage {
     Fetching,
     Importing,
-    Draining,
+    FetchingQueue,
     /// All of the branch is here. It ends when what it had is stored here, and at the backups.
     Storing,
 }
@@ -230,7 +230,7 @@ impl Ownership {
             Stage::Importing | Stage::Storing => {
                 debug_assert!(false, "a queue is sent once, when it is asked for");
             }
-            Stage::Draining => {
+            Stage::FetchingQueue => {
                 arrival.stage = Stage::Storing;
                 let queue = ToWorker::ImportQueue {
                     request,
@@ -255,7 +255,7 @@ impl Ownership {
         if arrival.stage == Stage::Storing {
             return self.finish_move(cx, now, request);
         }
-        arrival.stage = Stage::Draining;
+        arrival.stage = Stage::FetchingQueue;
         let source = *source;
         if source == cx.own() {
             self.handle_fetch_queue(cx, now, source, request);

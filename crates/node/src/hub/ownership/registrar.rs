@@ -14,8 +14,8 @@
 //! Two nodes have a session after a partition. A node that is evicted answers: its session has ended (`Release`), or what it has is nowhere else
 //! (`Contested`); then the primary merges it (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
 //!
-//! Nothing is granted before every reachable node has registered what it has, in this round and under the present view: the answer "no session" must
-//! be true. A round begins whenever the view here changes, with an empty table.
+//! Nothing is granted before every reachable node has registered its sessions in the current registration round and under the present view: the
+//! answer "no session" must be true. A registration round begins, with an empty table, whenever the view here changes.
 
 use std::collections::{BTreeMap, VecDeque};
 

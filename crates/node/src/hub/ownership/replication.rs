@@ -1,4 +1,4 @@
-//! Backups of sessions on their way between the workers of nodes, and the promotion of those of a node that is down.
+//! Carries replication records between the workers of two nodes, and tracks the promotion of the backups of a node that is down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,18 +62,24 @@ impl Ownership {
         self.replication.parts.retain(|(from, _), _| *from != node);
     }
 
-    /// A node is down: the backups here of its sessions are promoted. Nothing is registered before that. `is_news`: this side noticed it going down,
-    /// and publishes the wills of its clients; otherwise the side it was on has.
+    /// A node is down: the backups here of its sessions are promoted. Nothing is registered before that. `publishes_wills`: this side declared it
+    /// down while it had quorum; otherwise the side it was on has published them.
     pub(in crate::hub) fn promote_backups(
         &mut self,
         cx: &mut Context,
         node: NodeId,
-        is_news: bool,
+        publishes_wills: bool,
     ) {
         self.forget_backup_parts(node);
         let workers: BTreeSet<WorkerId> = cx.workers().collect();
         for worker in &workers {
-            cx.send_to_worker_after_records(*worker, ToWorker::Promote { node, is_news });
+            cx.send_to_worker_after_records(
+                *worker,
+                ToWorker::Promote {
+                    node,
+                    publishes_wills,
+                },
+            );
         }
         self.replication.promoting.insert(node, workers);
     }
@@ -142,7 +148,11 @@ impl Ownership {
             let (kind, payload) = replicate.encode();
             if let Err(error) = cx.overlay.send_control(slot, kind, &payload) {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
-                cx.event(EventLevel::Warn, "backups not sent", fields);
+                cx.event(
+                    EventLevel::Warn,
+                    "a replication record was not sent",
+                    fields,
+                );
                 // The worker begins a new stream; one whose beginning is missing is ignored.
                 let lost = ToWorker::BackupsLost {
                     node: to,

@@ -61,7 +61,7 @@ struct Reading {
 impl Reading {
     /// The session accepted a message that this node receives itself.
     #[inline]
-    fn take_plain(
+    fn apply_plain_append(
         &mut self,
         now: Now,
         (backup, accepted): (&mut Backup, &mut AcceptedPublications),
@@ -195,7 +195,7 @@ impl Sources {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
             cx.event(
                 EventLevel::Error,
-                "unreadable backups of another node",
+                "a replication record of another node is unreadable",
                 fields,
             );
             return;
@@ -286,7 +286,7 @@ impl Sources {
                 }
                 JournalEntry::Members { session, nodes } => {
                     if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
-                        backup.members = nodes.iter().copied().map(NodeId).collect();
+                        backup.replica_set = nodes.iter().copied().map(NodeId).collect();
                     }
                 }
                 &JournalEntry::Adopted {
@@ -361,7 +361,7 @@ impl Sources {
         Ok(())
     }
 
-    /// A session that the primary adopted is covered here, or has ended.
+    /// A session that the primary adopted has a complete backup here, or has ended.
     fn end_adopted_one(&mut self, cx: &mut Context, now: Now, reading: &mut Reading, number: u64) {
         let source = self.sources.get_mut(&reading.at.source);
         if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
@@ -444,7 +444,7 @@ impl Sources {
                 let mut append = run.first;
                 for _ in 0..run.count {
                     let backup = (&mut **backup, &mut session.accepted);
-                    reading.take_plain(now, backup, &append, &self.placeholder);
+                    reading.apply_plain_append(now, backup, &append, &self.placeholder);
                     append = append.next();
                 }
             }

@@ -29,7 +29,7 @@ pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
 /// Sends a session's backups their replica set: when the primary is down, the first one that is up is promoted. Writes nothing where there is at most
 /// one backup: it needs no order.
-pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
+pub(super) fn write_replica_set(streams: &mut Streams, stored: StoredAs, backups: u8) {
     if backups < 2 && stored.backups.len() < 2 {
         return;
     }
@@ -99,7 +99,7 @@ impl Primaries {
         };
         let (stored, wanted) = (session.stored, cx.wanted_backups());
         if cx.cluster.up.len() <= wanted
-            || stored.backups.covered().count() != wanted
+            || stored.backups.complete().count() != wanted
             || !session.subscriptions.is_empty()
             || !session.outbound.is_empty()
         {
@@ -253,7 +253,7 @@ impl Primaries {
             has_changed = true;
         }
         if has_changed {
-            replicate_members(cx, key);
+            replicate_replica_set(cx, key);
         }
         report_merged(cx, key);
     }
@@ -328,7 +328,7 @@ impl Primaries {
         let is_empty = session.subscriptions.is_empty() && session.outbound.is_empty();
         let is_known = session.stored.backups.has(index);
         let stage = if is_empty && !is_known {
-            Stage::Covered
+            Stage::Complete
         } else {
             Stage::Learning
         };
@@ -379,16 +379,16 @@ fn report_merged(cx: &mut Context, key: SessionKey) {
     cx.wait_for_streams(&backups, (Debt::Merge(request), None));
 }
 
-/// See [`write_members`].
-pub(in super::super) fn replicate_members(cx: &mut Context, key: SessionKey) {
+/// See [`write_replica_set`].
+pub(in super::super) fn replicate_replica_set(cx: &mut Context, key: SessionKey) {
     if let Some(session) = cx.sessions.get(key) {
         let (stored, backups) = (session.stored, cx.config.backups);
-        write_members(&mut cx.journal.streams, stored, backups);
+        write_replica_set(&mut cx.journal.streams, stored, backups);
     }
 }
 
 /// If a session has as many backups as it may have, the last one ends, for one at the node of another stream.
-pub(in super::super) fn make_room_for_backup(cx: &mut Context, key: SessionKey, index: u8) {
+pub(in super::super) fn end_last_backup_if_full(cx: &mut Context, key: SessionKey, index: u8) {
     let Some(session) = cx.sessions.get_mut(key) else {
         return;
     };
@@ -426,12 +426,12 @@ pub(in super::super) fn end_backup(cx: &mut Context, key: SessionKey, index: u8)
 }
 
 /// Ends adopted backups once as many backups as are wanted have all of the session.
-pub(super) fn end_spare_backups(cx: &mut Context, key: SessionKey) {
+pub(super) fn end_adopted_backups(cx: &mut Context, key: SessionKey) {
     let wanted = cx.wanted_backups();
     let Some(session) = cx.sessions.get_mut(key) else {
         return;
     };
-    if session.stored.backups.covered().count() < wanted {
+    if session.stored.backups.complete().count() < wanted {
         return;
     }
     while let Some(index) = session.stored.backups.first_adopted() {
@@ -442,8 +442,8 @@ pub(super) fn end_spare_backups(cx: &mut Context, key: SessionKey) {
     }
 }
 
-/// Another node is the primary, or has been sent all of the session to be it: the other backups wait until it has fully synced them. What it was sent
-/// itself does not end with the session here, which may be evicted for the branch of a third node before the other one has taken over.
+/// `to` is the primary, or was handed the session. The other backups stay until `to` has fully synced them. The backup at `to` stays as well,
+/// because the session here may be evicted before `to` has taken over.
 pub(in super::super) fn leave_backups(cx: &mut Context, key: SessionKey, to: NodeId) {
     cx.journal.write_done();
     let Some(session) = cx.sessions.get_mut(key) else {

@@ -18,7 +18,7 @@ use thicket_overlay::NodeId;
 use thicket_placement::{LEAST_LOAD, SESSION_LOAD, better_backup};
 
 use super::{
-    learning::{RECORD_BYTES, end_backup, replicate_members},
+    learning::{RECORD_BYTES, end_backup, replicate_replica_set},
     state::Primaries,
 };
 use crate::{
@@ -91,14 +91,14 @@ impl Primaries {
                 .former
                 .insert(from.key, (from.serial, from.node));
             self.full_sync(cx, now, from.key, index);
-            replicate_members(cx, from.key);
+            replicate_replica_set(cx, from.key);
             self.end_former(cx, from.key);
             moved += 1;
         }
     }
 
-    /// The node with the lowest load that it would take over, compared with its capacity, if the backup's node would take over more than its share, and
-    /// the other one would not.
+    /// The node with the lowest load that it would take over, compared with its capacity, if the backup's node would take over more than its share,
+    /// and the other one would not.
     fn better_backup(
         &self,
         cx: &Context,
@@ -143,15 +143,15 @@ impl Primaries {
         let Some(session) = cx.sessions.get_same(key, serial) else {
             return;
         };
-        let covered = session.stored.backups.covered();
-        let is_ready = covered.count() > 1 && session.stored.backups.has(index);
+        let complete = session.stored.backups.complete();
+        let is_ready = complete.count() > 1 && session.stored.backups.has(index);
         if !is_ready || !matches!(session.role, Role::Primary) {
             return;
         }
         // The last one of its stage: it is promoted after the others from now on.
-        session.stored.backups.set(index, Stage::Covered);
+        session.stored.backups.set(index, Stage::Complete);
         let number = session.stored.number;
-        replicate_members(cx, key);
+        replicate_replica_set(cx, key);
         if let Some(stream) = cx.journal.streams.get_mut(index) {
             stream.wait(Level::Applied, Release::Replaced(key, number));
         }
@@ -173,14 +173,14 @@ impl Primaries {
         };
         let backups = session.stored.backups;
         let is_last = backups
-            .covered()
+            .complete()
             .last()
             .is_some_and(|it| it.stream == index);
-        let is_surplus = backups.covered().count() > 1;
+        let is_surplus = backups.complete().count() > 1;
         if is_last && is_surplus && matches!(session.role, Role::Primary) {
             thicket_session::reach!("worker/replication: a backup has moved to level loads");
             end_backup(cx, key, index);
-            replicate_members(cx, key);
+            replicate_replica_set(cx, key);
         }
     }
 }
@@ -194,7 +194,7 @@ fn loads(cx: &mut Context, now: Now) -> (Vec<Movable>, BTreeMap<NodeId, u64>) {
         session.is_persistent()
             && matches!(session.role, Role::Primary)
             && session.merging.is_none()
-            && backups.covered().count() == 1
+            && backups.complete().count() == 1
             && backups.len() == 1
     };
     let Context {

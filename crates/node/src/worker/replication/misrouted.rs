@@ -2,7 +2,7 @@
 //! while the session moved, or another node had kept them for one where the session was before (hinted handoff). Only the backup can see that the
 //! primary should have them.
 //!
-//! If the primary does not mention such a message, the backup sends it to the primary: after two seconds, and some times more. The message may also be
+//! If the primary does not name such a message, the backup sends it to the primary: after two seconds, and some times more. The message may also be
 //! on its way to the primary, if a node or a link was slow. So the primary does not deliver it before all that others had sent has arrived
 //! (`worker/barriers`), and not at all if that brought it.
 
@@ -79,9 +79,9 @@ impl Sources {
 }
 
 impl Primaries {
-    /// Messages that backups received and this worker did not mention may still be on their way here, with later ones in front of them: they wait until
+    /// Messages that backups received and this worker has not named may still be on their way here, with later ones in front of them: they wait until
     /// all that the others had sent has arrived. Once a round.
-    pub fn await_reached(&mut self, cx: &mut Context) {
+    pub fn begin_misrouted_barrier(&mut self, cx: &mut Context) {
         if !self.misrouted.is_empty() {
             let misrouted = std::mem::take(&mut self.misrouted);
             cx.begin_barrier(Behind::Misrouted(misrouted));

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use thicket_overlay::NodeId;
 
 use super::{
-    learning::end_spare_backups,
+    learning::end_adopted_backups,
     state::{Announced, BackupVersion, Orphan, Primaries, Sources},
 };
 use crate::{
@@ -374,7 +374,7 @@ impl Primaries {
                 if session.is_some_and(|session| session.role.handed().is_none()) {
                     thicket_session::reach!("worker/replication/orphans: adopted when reachable");
                     self.adopt_backups(cx, key, &[node]);
-                    end_spare_backups(cx, key);
+                    end_adopted_backups(cx, key);
                 }
             }
         }
@@ -386,7 +386,7 @@ pub(super) fn strike_successors(cx: &mut Context) {
     let (own, up) = (cx.config.node, &cx.cluster.up);
     for backup in cx.sessions.backups_mut() {
         let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
-        backup.members.retain(is_left);
+        backup.replica_set.retain(is_left);
     }
 }
 
@@ -397,7 +397,7 @@ fn is_next(cx: &Context, key: SessionKey) -> bool {
         return false;
     };
     let own = cx.config.node;
-    let mut alive = backup.members.iter();
+    let mut alive = backup.replica_set.iter();
     let first = alive.find(|node| **node == own || cx.is_up(**node));
     first.is_none_or(|first| *first == own)
 }
@@ -414,7 +414,7 @@ pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Backup
     Some((session.uid, version))
 }
 
-/// Marks the backups of other members as out of date; no others follow.
+/// Marks the other backups of the replica set as out of date; no other backups follow.
 pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: BackupVersion, members: &[NodeId]) {
     for node in members {
         let is_up = |up: &UpNode| up.node == *node;

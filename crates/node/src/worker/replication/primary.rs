@@ -6,7 +6,7 @@ use thicket_overlay::NodeId;
 use thicket_session::server::MessageStream;
 
 use super::{
-    learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
+    learning::{RECORD_BYTES, end_adopted_backups, replicate_replica_set, write_replica_set},
     orphans::strike_successors,
     state::Primaries,
 };
@@ -189,7 +189,7 @@ impl Primaries {
             if !session.stored.backups.remove(index) {
                 continue;
             }
-            write_members(&mut cx.journal.streams, session.stored, cx.config.backups);
+            write_replica_set(&mut cx.journal.streams, session.stored, cx.config.backups);
         }
     }
 
@@ -289,7 +289,7 @@ impl Primaries {
                 && session.stored.number == number
                 && session.stored.backups.has(index)
             {
-                session.stored.backups.set(index, Stage::Covered);
+                session.stored.backups.set(index, Stage::Complete);
                 session.end_interruption();
                 if let Some(streams) = &streams {
                     let reached = session.marks_with(streams, &cx.arrivals.marks);
@@ -303,8 +303,8 @@ impl Primaries {
             }
         }
         for key in covered {
-            end_spare_backups(cx, key);
-            replicate_members(cx, key);
+            end_adopted_backups(cx, key);
+            replicate_replica_set(cx, key);
             self.end_former(cx, key);
             self.hand_over_if_covered(cx, now, key, index);
         }
@@ -312,8 +312,8 @@ impl Primaries {
         cover_when_all_has_come(cx, index);
     }
 
-    /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes); of sessions that end with their connections, or
-    /// ended with their nodes, the will counts.
+    /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes). A clean session counts while no other node
+    /// holds its will. So does each will of a lost node's client that is being published here and that no other node holds.
     pub(in super::super) fn under_replicated_sessions(&self, cx: &Context) -> u64 {
         let wanted = cx.wanted_backups();
         if wanted == 0 {
@@ -322,7 +322,7 @@ impl Primaries {
         let lacks = |session: &Session| {
             if session.is_persistent() {
                 // A session that was handed over stays here until the other node reports that it has it.
-                session.role.is_frozen() || session.stored.backups.covered().count() < wanted
+                session.role.is_frozen() || session.stored.backups.complete().count() < wanted
             } else {
                 session.lacks_will_backup(&cx.journal.streams)
             }
@@ -361,8 +361,8 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
     true
 }
 
-/// Makes the acknowledgement owed for a message wait for the nodes that receive it in a stream only: those with backups of sessions that alone received
-/// it, and learners of sessions that no other node has yet. Returns the number of conditions.
+/// Makes the acknowledgement of a message wait for the backups that receive it only through the stream: those of the chosen member of a shared
+/// subscription, and learners of sessions without a complete backup. Returns the number of conditions.
 #[inline]
 pub(in super::super) fn wait_for_backups(
     cx: &mut Context,
@@ -465,7 +465,7 @@ fn restart_stream(cx: &mut Context, node: NodeId) {
     }
 }
 
-/// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
+/// A session is covered only when all messages have arrived here that were sent before every node also sent to the backup.
 fn cover_when_all_has_come(cx: &mut Context, index: u8) {
     let Some(stream) = cx.journal.streams.get_mut(index) else {
         return;

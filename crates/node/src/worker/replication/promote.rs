@@ -32,9 +32,14 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is down: its sessions fail over to this one, as far as their backups are here. Its clients' wills are published only if that is news:
-    /// otherwise it replicated them to another node when it considered this one down, and they may be cancelled since.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
+    /// A node is down: its sessions whose backups are here fail over to this node. `publishes_wills`: this side declared the node down while it
+    /// had quorum. Otherwise the wills may have been published or cancelled elsewhere since.
+    pub(in super::super) fn handle_promote(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        publishes_wills: bool,
+    ) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
             .sources
@@ -57,7 +62,7 @@ impl Worker {
         self.cx.announce(changes);
         self.report_failover(now, promoted, vec![("node", node.to_string())]);
         for (source, wills) in wills {
-            if is_news {
+            if publishes_wills {
                 self.publish_held_wills(now, source, &wills);
             } else {
                 self.sources.forget_wills(&wills);
@@ -103,7 +108,7 @@ impl Worker {
             return false;
         };
         let backup = session.backup_mut();
-        let members = backup.map(|backup| std::mem::take(&mut backup.members));
+        let members = backup.map(|backup| std::mem::take(&mut backup.replica_set));
         let members = members.unwrap_or_default();
         let has_failed_over = self.promote(now, key, is_split, changes);
         let has_backups = has_failed_over && self.cx.wanted_backups() > 0;
@@ -117,8 +122,8 @@ impl Worker {
         has_failed_over
     }
 
-    /// Backups of which newer ones were promoted here end. What they had of the session the newer primary had too, and has finished or sent; only what
-    /// it had not named may be here alone. Once a round.
+    /// Backups of which newer ones were promoted here end. What they had of the session the newer primary had too, and has finished or sent; only
+    /// what it had not named may be here alone. Once a round.
     pub(in super::super) fn end_superseded(&mut self, now: Now) {
         let mut changes = Vec::new();
         for (key, serial) in std::mem::take(&mut self.sources.superseded) {
@@ -313,8 +318,8 @@ impl Worker {
 }
 
 impl Session {
-    /// The backup becomes the session, with all that has arrived for it. False: it is none. Positions that wait for its messages no longer are added to
-    /// `unblocked`.
+    /// The backup becomes the session, with all that has arrived for it. False: this is no backup. Adds to `unblocked` the stream positions that
+    /// no longer wait for its messages.
     fn become_primary(
         &mut self,
         now: Now,
@@ -362,8 +367,8 @@ impl Session {
         };
         if is_split {
             known.sort_unstable();
-            let unheard = pending.iter().map(|it| it.delivery.message.id());
-            self.split_off(from, known, unheard.collect(), is_learning);
+            let unnamed = pending.iter().map(|it| it.delivery.message.id());
+            self.split_off(from, known, unnamed.collect(), is_learning);
         } else {
             self.ancestors.note(from);
         }

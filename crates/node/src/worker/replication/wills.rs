@@ -150,7 +150,7 @@ impl Worker {
         ];
         self.cx.event(
             EventLevel::Info,
-            "wills of clients of a node that is out go out",
+            "the wills of a lost node's clients are published",
             fields,
         );
     }

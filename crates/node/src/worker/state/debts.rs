@@ -80,7 +80,7 @@ impl Debts {
         }
     }
 
-    /// What is owed for a message is owed when all its portions were given and their conditions are met. Returns what is owed for each of these.
+    /// Divides a message: `owed` is met when all portions were given and their conditions are met. Returns the debt of each portion.
     pub fn divide(&mut self, owed: Debt) -> Debt {
         self.last_divided += 1;
         let divided = DividedDebt {
@@ -108,7 +108,8 @@ impl Debts {
         }
     }
 
-    /// Conditions of portions were met: what is owed for whole messages whose last one it was is met, or is returned if one of their portions was refused.
+    /// Conditions of portions were met. Meets the debt of each message that has no open condition left, or returns it if one of its portions was
+    /// refused.
     pub fn settle_portions(&mut self) -> Vec<Debt> {
         let mut refused = Vec::new();
         if self.divided.is_empty() {
@@ -162,7 +163,8 @@ pub(in crate::worker) type SharedDebt = (Debt, Option<Rc<Cell<u32>>>);
 pub(in crate::worker) enum Debt {
     /// Who published it.
     Publisher(Publisher),
-    /// The place that sent it here for a shared subscription that had no member here any more: it was sent on.
+    /// The worker or node that sent the message here, if its acknowledgement waits: the message was sent on to another member of its shared
+    /// subscription, or backups must apply it first.
     Sender {
         from: Peer,
         origin: Origin,

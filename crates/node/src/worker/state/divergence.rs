@@ -49,8 +49,8 @@ pub(in crate::worker) struct Divergence {
 /// A worker of a node.
 pub(in crate::worker) type WorkerOfNode = (NodeId, u8);
 
-/// What a session contains completely: the session moved here from there, or a rival branch was merged. What was split off one of these before holds
-/// nothing from before the split that is new here.
+/// The earlier sessions whose whole content this one has, because it moved here from them or merged them. A branch that was split off from one of
+/// them has nothing new from before the split.
 #[derive(Debug, Default, Clone)]
 pub(in crate::worker) struct Ancestors(Vec<Ancestor>);
 
@@ -271,7 +271,7 @@ impl Session {
     }
 
     /// Whether the rival is a promoted backup, and this one has had all that its primary had then.
-    pub fn is_rival_split_off(&self, own: WorkerOfNode, rival: &Branch) -> bool {
+    pub fn is_other_split_off(&self, own: WorkerOfNode, rival: &Branch) -> bool {
         rival.from.is_some_and(|from| match &rival.ancestors {
             Some(_) => from == self.as_ancestor(own) || self.ancestors.0.contains(&from),
             // Of an older version, which sends no more.
@@ -357,7 +357,7 @@ mod tests {
         // Of this one, of what it has merged, and of the same nodes at another time.
         let cases = [(1, 5, true), (1, 6, false), (2, 3, true), (2, 4, false)];
         for (node, number, expected) in cases {
-            let is_split_off = ours.is_rival_split_off(own, &of(node, number));
+            let is_split_off = ours.is_other_split_off(own, &of(node, number));
             assert_eq!(is_split_off, expected, "{node} {number}");
         }
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
@@ -366,7 +366,7 @@ mod tests {
         assert!(ours.is_split_off(&rival(None, &[ancestor(2, 3), ancestor(2, 4)])));
         // A node of an older version sends no ancestors.
         let older = Branch::default();
-        assert!(ours.is_split_off(&older) && !ours.is_rival_split_off(own, &older));
+        assert!(ours.is_split_off(&older) && !ours.is_other_split_off(own, &older));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 use super::session_key::SessionKey;
 use crate::ConnectionId;
 
-/// Changes of interests on their way to all nodes, above which clients wait before they make more (`effort`): one packet can make ten thousand, and so
-/// can the end of a session. Each keeps every worker and node busy for some microseconds.
+/// Changes of interests on their way to all nodes, above which clients wait before they make more (`effort`): one packet can make ten thousand, and
+/// so can the end of a session. Each keeps every worker and node busy for some microseconds.
 const UNSETTLED: usize = 5_000;
 
 /// What waits for interests to be settled.
@@ -65,7 +65,7 @@ impl Gates {
     }
 
     /// A SUBACK that waits is to name a better node.
-    pub fn name_place(
+    pub fn name_better_node(
         &mut self,
         connection: ConnectionId,
         serial: u64,

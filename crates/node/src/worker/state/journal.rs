@@ -166,7 +166,7 @@ impl Journal {
         let mut are_all_synced = !self.is_on;
         for backup in stored.backups.synced() {
             if let Some(stream) = self.streams.get_mut(backup.stream) {
-                if is_plain && backup.is_covered() {
+                if is_plain && backup.is_complete() {
                     stream.writer.append_plain(plain);
                 } else {
                     are_all_synced = false;
@@ -198,10 +198,10 @@ impl Journal {
             let Some(stream) = self.streams.get_mut(backup.stream) else {
                 continue;
             };
-            if is_plain && backup.is_covered() {
+            if is_plain && backup.is_complete() {
                 continue;
             }
-            let is_named = backup.is_covered() && is_sent_there;
+            let is_named = backup.is_complete() && is_sent_there;
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
                 let bit = 1_u64.checked_shl(u32::from(backup.stream)).unwrap_or(0);
@@ -210,7 +210,7 @@ impl Journal {
                 }
                 outgoing.copied |= bit;
                 // A learner has what is accepted during its full sync from here alone. It is waited for as long as no other node has the session.
-                let is_waited_for = backup.is_covered() || !stored.is_covered();
+                let is_waited_for = backup.is_complete() || !stored.has_complete_backup();
                 outgoing.waits_for |= if is_waited_for { bit } else { 0 };
             }
             stream.writer.append(&append);

@@ -24,7 +24,7 @@ pub(in crate::worker) enum Role {
     Primary,
     /// Another node is to be the primary.
     Switching(Switchover),
-    /// Another node was sent all of it, and that it is the primary or is to merge it.
+    /// The whole session was sent to another node, which becomes the primary or merges this branch.
     Handed(Handed),
     /// Another node is the primary.
     Backup(Box<Backup>),

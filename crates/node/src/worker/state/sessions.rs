@@ -63,7 +63,7 @@ pub(in crate::worker) struct Session {
     /// Sequence of `acknowledgements[0]`.
     pub first_acknowledgement: u64,
     /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, the count of numbers still open.
-    pub orphaned: BTreeMap<u64, u16>,
+    pub orphaned_publications: BTreeMap<u64, u16>,
     pub will: Option<ChargedWill>,
     /// Which node holds it, of a session that ends with its connection.
     pub will_backup: Option<Box<WillBackup>>,
@@ -163,7 +163,7 @@ impl Session {
             inbound: Inbound::default(),
             acknowledgements: VecDeque::new(),
             first_acknowledgement: 0,
-            orphaned: BTreeMap::new(),
+            orphaned_publications: BTreeMap::new(),
             will: None,
             will_backup: None,
             will_due: None,
@@ -253,7 +253,8 @@ impl Session {
             if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
                 self.inbound.handle_undelivered_refusal(owed.packet_id);
             } else if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
-                self.orphaned.insert(self.first_acknowledgement, owed.open);
+                self.orphaned_publications
+                    .insert(self.first_acknowledgement, owed.open);
             } else if owed.qos == Qos::ExactlyOnce {
                 // Its turn had not come, its conditions are met.
                 self.inbound.handle_met(owed.packet_id);

@@ -29,7 +29,7 @@ pub(in crate::worker) enum Timer {
     /// Wills that were being published when the node stopped are to be published again.
     RecoveredWills,
     /// The grace period of groups whose members were on nodes that are down is over.
-    Orphaned,
+    GroupGrace,
     /// Backups of sessions of other nodes may lack messages.
     Backups,
     /// Nodes that were to promote their backups, of sessions that have backups here, may not have done so.

@@ -431,7 +431,7 @@ fn clients_that_move_while_links_carry_one_direction_lose_nothing() {
 fn clients_that_move_while_packets_vanish_lose_nothing() {
     play(
         "clients_that_move_while_packets_vanish_lose_nothing",
-        Plan::UNHEARD_ROAMING,
+        Plan::UNNOTICED_FAILURE_ROAMING,
         &[],
     );
 }
@@ -453,7 +453,7 @@ fn one_way_links_lose_nothing() {
 fn nodes_whose_packets_vanish_lose_nothing() {
     play(
         "nodes_whose_packets_vanish_lose_nothing",
-        Plan::UNHEARD,
+        Plan::UNNOTICED_FAILURE,
         &[
             (RoutingMode::Mesh, &[4, 20]),
             (RoutingMode::Topic, &[7049]),
@@ -569,7 +569,7 @@ fn clients_that_only_publish_lose_nothing_when_nodes_stand_still() {
 fn nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged() {
     play(
         "nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged",
-        Plan::CRAMPED,
+        Plan::FULL_QUEUES,
         &[
             (RoutingMode::Mesh, &[156]),
             (RoutingMode::Topic, &[85]),

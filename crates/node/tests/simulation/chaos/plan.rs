@@ -147,8 +147,8 @@ impl Plan {
         ("PAUSED_MAJORITY_ROAMING", Self::PAUSED_MAJORITY_ROAMING),
         ("ONE_WAY", Self::ONE_WAY),
         ("ONE_WAY_ROAMING", Self::ONE_WAY_ROAMING),
-        ("UNHEARD", Self::UNHEARD),
-        ("UNHEARD_ROAMING", Self::UNHEARD_ROAMING),
+        ("UNNOTICED_FAILURE", Self::UNNOTICED_FAILURE),
+        ("UNNOTICED_FAILURE_ROAMING", Self::UNNOTICED_FAILURE_ROAMING),
         ("FROZEN", Self::FROZEN),
         ("STALLED", Self::STALLED),
         ("SLOW", Self::SLOW),
@@ -160,7 +160,7 @@ impl Plan {
         ("PUBLISHING_AND_DYING", Self::PUBLISHING_AND_DYING),
         ("PUBLISHING_MAJORITY", Self::PUBLISHING_MAJORITY),
         ("PUBLISHING_AND_PAUSED", Self::PUBLISHING_AND_PAUSED),
-        ("CRAMPED", Self::CRAMPED),
+        ("FULL_QUEUES", Self::FULL_QUEUES),
         ("REDIRECTED", Self::REDIRECTED),
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
         ("MOVING", Self::MOVING),
@@ -369,15 +369,15 @@ impl Plan {
         ..Self::ONE_WAY
     };
     /// Failures that no other node notices: packets vanish, connections are half-open, machines lose their power.
-    pub const UNHEARD: Self = Self {
+    pub const UNNOTICED_FAILURE: Self = Self {
         faults: &[Fault::BlackHole, Fault::HalfOpen, Fault::PowerLoss],
         stores: true,
         ..Self::ONE_WAY
     };
     /// The same with clients that do not wait.
-    pub const UNHEARD_ROAMING: Self = Self {
+    pub const UNNOTICED_FAILURE_ROAMING: Self = Self {
         roams: true,
-        ..Self::UNHEARD
+        ..Self::UNNOTICED_FAILURE
     };
     /// Nodes are suspended with their clocks, and clocks go at different speeds.
     pub const FROZEN: Self = Self {
@@ -460,7 +460,7 @@ impl Plan {
         ..Self::ONE_WAY
     };
     /// Queues, windows and buffers are as small as possible, and links break.
-    pub const CRAMPED: Self = Self {
+    pub const FULL_QUEUES: Self = Self {
         is_cramped: true,
         ..Self::LINK_LOSS
     };

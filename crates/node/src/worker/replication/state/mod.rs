@@ -1,4 +1,4 @@
-//! What a worker knows as primary and as backup. Nothing here knows the rules of [replication](super).
+//! The replication state of a worker, as primary and as backup. The rules are in [replication](super).
 
 mod held_wills;
 mod leveling;

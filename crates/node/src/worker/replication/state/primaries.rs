@@ -15,7 +15,7 @@ use crate::{
 /// A worker's state as primary.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Primaries {
-    /// What other nodes need to know of the backups, to keep messages for the sessions.
+    /// The sets of backups as last sent to other nodes, which keep messages for the sessions by them (hinted handoff).
     pub covers: Covers,
     pub(in super::super) shares: Shares,
     pub(in super::super) leveling: Leveling,

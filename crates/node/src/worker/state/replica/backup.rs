@@ -25,7 +25,7 @@ pub(in crate::worker) struct Backup {
     pub number: u64,
     pub stored: StoredSession,
     /// All nodes that have backups, in the order in which they are promoted; empty: there is no other.
-    pub members: Vec<NodeId>,
+    pub replica_set: Vec<NodeId>,
     /// The primary has not reported the session as covered here yet.
     pub is_learning: bool,
     pub held: RecoveredSession,
@@ -35,8 +35,8 @@ pub(in crate::worker) struct Backup {
     pub arrivals: u64,
     /// The value of `arrivals` when all that was sent before the full sync had arrived.
     pub mark: u64,
-    /// Messages that the primary named and that have not arrived, by identity and sequence: the session may have accepted one twice, such as a retained
-    /// message of QoS 1 that came by itself and by the comparison of what nodes retain.
+    /// Messages that the primary named and that have not arrived, by identity and sequence: the session may have accepted one twice, such as a
+    /// retained message of QoS 1 that came by itself and by the comparison of what nodes retain.
     pub awaited: BTreeMap<(MessageId, u64), Awaited>,
     /// Messages that the primary passed over, or sent whole, and that have not arrived; some never will.
     pub passed: BTreeMap<MessageId, Instant>,
@@ -70,7 +70,7 @@ impl Backup {
             source,
             number,
             stored,
-            members: Vec::new(),
+            replica_set: Vec::new(),
             is_learning: false,
             held: RecoveredSession::default(),
             pending: Pendings::default(),
@@ -99,7 +99,7 @@ impl Backup {
             .is_some()
     }
 
-    /// A message arrived. Positions that wait for it no longer are added to `unblocked`. `taken`: the session's. `is_seen`: see [`Pending`].
+    /// A message arrived. Adds to `unblocked` the stream positions that no longer wait for it. `accepted`: the session's. `is_seen`: see [`Pending`].
     #[inline(always)]
     pub fn take(
         &mut self,

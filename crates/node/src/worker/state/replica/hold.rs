@@ -17,7 +17,7 @@ pub(in crate::worker) fn hold(
     stored: StoredAs,
     level: Level,
 ) {
-    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
+    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_complete();
     for backup in stored.backups.synced().filter(is_waited_for) {
         hold_at(streams, backup.stream, connection, id, level);
     }

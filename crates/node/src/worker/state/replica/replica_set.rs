@@ -21,9 +21,9 @@ impl StoredAs {
 
     /// Whether another node has all of the session.
     #[inline]
-    pub fn is_covered(self) -> bool {
-        // Covered ones come first.
-        self.backups.0[0].is_some_and(Replica::is_covered)
+    pub fn has_complete_backup(self) -> bool {
+        // Complete ones come first.
+        self.backups.0[0].is_some_and(Replica::is_complete)
     }
 }
 
@@ -39,7 +39,7 @@ pub(in crate::worker) struct Replica {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::worker) enum Stage {
     /// The other node has all of the session, and receives its messages itself.
-    Covered,
+    Complete,
     /// A learner: it was sent all of the session.
     Learning,
     /// It has what an earlier primary sent it, and receives nothing until its full sync.
@@ -49,8 +49,8 @@ pub(in crate::worker) enum Stage {
 impl Replica {
     /// Whether the other node has all of the session.
     #[inline]
-    pub fn is_covered(self) -> bool {
-        self.stage == Stage::Covered
+    pub fn is_complete(self) -> bool {
+        self.stage == Stage::Complete
     }
 }
 
@@ -74,15 +74,15 @@ impl ReplicaSet {
 
     /// Those that have all of it.
     #[inline]
-    pub fn covered(self) -> impl Iterator<Item = Replica> {
-        self.iter().take_while(|backup| backup.is_covered())
+    pub fn complete(self) -> impl Iterator<Item = Replica> {
+        self.iter().take_while(|backup| backup.is_complete())
     }
 
     /// The streams of those that have all of it, ascending.
-    pub fn covered_by(self) -> [Option<u8>; MAXIMUM] {
+    pub fn complete_streams(self) -> [Option<u8>; MAXIMUM] {
         let mut streams = self.0.map(|backup| {
             backup
-                .filter(|backup| backup.is_covered())
+                .filter(|backup| backup.is_complete())
                 .map(|backup| backup.stream)
         });
         streams.sort_unstable();
@@ -154,27 +154,27 @@ mod tests {
     #[test]
     fn backups_that_have_more_of_a_session_are_promoted_first_and_equal_ones_in_the_order_they_came()
      {
-        for (name, set, all, synced, covered) in [
+        for (name, set, all, synced, complete) in [
             ("none", &[][..], &[][..], &[][..], &[][..]),
-            ("one", &[(4, Covered)], &[4], &[4], &[4]),
+            ("one", &[(4, Complete)], &[4], &[4], &[4]),
             ("one that learns", &[(4, Learning)], &[4], &[4], &[]),
             (
-                "the second is covered first",
-                &[(1, Learning), (2, Learning), (2, Covered)],
+                "the second is complete first",
+                &[(1, Learning), (2, Learning), (2, Complete)],
                 &[2, 1],
                 &[2, 1],
                 &[2],
             ),
             (
-                "all are covered in turn",
-                &[(1, Learning), (2, Learning), (2, Covered), (1, Covered)],
+                "all are complete in turn",
+                &[(1, Learning), (2, Learning), (2, Complete), (1, Complete)],
                 &[2, 1],
                 &[2, 1],
                 &[2, 1],
             ),
             (
                 "one of an earlier primary",
-                &[(3, Adopted), (1, Learning), (2, Covered)],
+                &[(3, Adopted), (1, Learning), (2, Complete)],
                 &[2, 1, 3],
                 &[2, 1],
                 &[2],
@@ -183,9 +183,9 @@ mod tests {
             let backups = of(set);
             assert_eq!(streams(backups.iter()), all, "{name}");
             assert_eq!(streams(backups.synced()), synced, "{name}");
-            assert_eq!(streams(backups.covered()), covered, "{name}");
+            assert_eq!(streams(backups.complete()), complete, "{name}");
             let stored = StoredAs { number: 1, backups };
-            assert_eq!(stored.is_covered(), !covered.is_empty(), "{name}");
+            assert_eq!(stored.has_complete_backup(), !complete.is_empty(), "{name}");
             assert_eq!(
                 (backups.len(), backups.is_empty()),
                 (all.len(), all.is_empty())
@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn one_that_is_lost_leaves_no_gap_and_there_is_a_bound() {
-        let mut backups = of(&[(1, Covered), (2, Covered), (3, Learning)]);
-        assert!(!backups.set(4, Covered), "{backups:?}");
+        let mut backups = of(&[(1, Complete), (2, Complete), (3, Learning)]);
+        assert!(!backups.set(4, Complete), "{backups:?}");
         assert!(backups.remove(2) && !backups.remove(2), "{backups:?}");
         assert_eq!(streams(backups.iter()), [1, 3]);
         assert!(backups.has(3) && !backups.has(2), "{backups:?}");
-        assert!(backups.set(4, Covered), "{backups:?}");
+        assert!(backups.set(4, Complete), "{backups:?}");
         assert_eq!(streams(backups.iter()), [1, 4, 3]);
         assert_eq!(size_of::<StoredAs>(), 16, "as with a single backup");
     }
