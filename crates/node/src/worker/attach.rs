@@ -8,8 +8,9 @@ use thicket_session::{server::StoredWill, time::Instant};
 use super::{
     Worker,
     banned::refuses_banned,
-    connect::{granted_expiry, note_refused, refuse_connect, send_connack, session_name},
+    connect::{note_refused, refuse_connect, send_connack, session_name},
     context::Context,
+    expiry::granted_expiry,
     listeners::{maximum_packet_size, prefix},
     quota::Quotas,
     redirect::suppress_will,

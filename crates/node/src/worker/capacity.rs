@@ -1,4 +1,5 @@
-//! Whether a message is within the limits: of the worker's log, and of the queues of the sessions that it is for (rule 18).
+//! Whether a message is within the limits: of the worker's log, and of the queues of the sessions that it is for (rule 18). Limits while memory is
+//! short.
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::record::{Record, SharedChoices};
@@ -15,6 +16,9 @@ use crate::{
     OnFull, Peer,
     messages::{Origin, ToHub, ToWorker},
 };
+
+/// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
+const SHORT_OUT_BUFFER: usize = 16 * 1024;
 
 /// Which sessions here a message is for.
 #[derive(Debug, Clone, Copy)]
@@ -228,4 +232,21 @@ pub(super) fn choose_here(cx: &Context, group: &GroupRoute) -> Option<usize> {
         .chain(in_turn(all))
         .find(stays)
         .or_else(|| in_turn(all).next())
+}
+
+/// Whether a new session would take more memory than there is: when it is short, until a twentieth of the sessions there were has
+/// ended. What those held is used again, though the allocator may not have given it back.
+pub(super) fn has_no_memory(cx: &Context) -> bool {
+    let before = cx.short_since;
+    before.is_some_and(|before| cx.sessions.len() >= before - before / 20)
+}
+
+/// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
+pub(super) fn out_buffer_limit(cx: &Context, qos: Qos) -> usize {
+    let limit = cx.config.limits.out_buffer_bytes as usize;
+    if cx.short_since.is_some() && qos == Qos::AtMostOnce {
+        limit.min(SHORT_OUT_BUFFER)
+    } else {
+        limit
+    }
 }

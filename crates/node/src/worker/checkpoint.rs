@@ -8,13 +8,12 @@ use thicket_session::server::{Generations, Held};
 
 use super::{
     context::Context,
-    journal::remove_log_before,
     state::{
         journal::{write_accepted, write_counters, write_held, write_message},
         sessions::SessionKey,
     },
 };
-use crate::Now;
+use crate::{Now, WorkerOutput};
 
 /// Bytes written for a checkpoint in one round.
 const BYTES_PER_ROUND: usize = 1024 * 1024;
@@ -194,4 +193,10 @@ fn live_bytes(cx: &Context) -> u64 {
         })
         .sum::<u64>()
         + PUBLISHER_BYTES * cx.arrivals.seen.publishers() as u64
+}
+
+/// Orders the shell to remove the segments of the log before `segment`.
+fn remove_log_before(cx: &mut Context, segment: u64) {
+    cx.outputs
+        .push_back(WorkerOutput::RemoveLogBefore { segment });
 }

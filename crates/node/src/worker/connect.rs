@@ -445,13 +445,3 @@ fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion>
         .then(|| error.connack_version().or_else(malformed))
         .flatten()
 }
-
-/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
-pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
-    let maximum = cx.config.limits.session_expiry_maximum;
-    match connect.version {
-        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
-        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
-        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
-    }
-}

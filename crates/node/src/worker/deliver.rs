@@ -9,8 +9,8 @@ use thicket_session::{
 };
 
 use super::{
+    capacity::out_buffer_limit,
     context::{Context, wanted_backups},
-    operate::out_buffer_limit,
     retained::{advance_replay, note_overtaking},
     state::{
         connection::{Attached, Connection, Phase},

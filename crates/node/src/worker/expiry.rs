@@ -1,4 +1,6 @@
-//! When a session without connection ends, and when its will is published.
+//! How long a session is to outlive its connection, when it ends without one, and when its will is published.
+
+use thicket_mqtt::{Connect, ProtocolVersion};
 
 use super::{
     context::Context,
@@ -29,5 +31,15 @@ pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
                 serial,
             },
         );
+    }
+}
+
+/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
+pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
+    let maximum = cx.config.limits.session_expiry_maximum;
+    match connect.version {
+        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
+        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
+        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::record::{Record, SharedChoices};
+use thicket_overlay::record::Record;
 use thicket_session::server::MessageId;
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     EventLevel, Now, Peer,
     marks::Mark,
-    messages::{NumberRuns, Origin, Place, ToHub, ToWorker, Way, push_number},
+    messages::{NumberRuns, Origin, ToHub, ToWorker, Way, push_number},
 };
 
 /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
@@ -101,33 +101,6 @@ pub(super) fn forward(
 fn publisher_of(cx: &Context, source: Source<'_>) -> Option<Arc<str>> {
     let session = source.session.and_then(|key| cx.sessions.get(key));
     session.and_then(|session| session.charge.publisher().cloned())
-}
-
-/// Sends a message to another place that has members of a group: one of them gets it.
-pub(super) fn forward_to_group(
-    cx: &mut Context,
-    publish: &Publish<'_>,
-    number: u64,
-    group: &str,
-    place: Place,
-) {
-    let mut choices = Vec::new();
-    let choice = group
-        .strip_prefix("$share/")
-        .and_then(|key| key.split_once('/'));
-    let shared = choice.map_or_else(SharedChoices::default, |choice| {
-        SharedChoices::build([choice], &mut choices)
-    });
-    let mut leaving = Leaving::new(Record {
-        shared,
-        ..record_of(publish, number, publish.qos, None)
-    });
-    match place {
-        Place::Worker(worker) => cx.batches.add_for_worker(worker, &mut leaving),
-        Place::Node(slot) => {
-            cx.batches.add_for_node(slot, &mut leaving);
-        }
-    }
 }
 
 /// Records of another thread were taken: it is sent a report now and then.

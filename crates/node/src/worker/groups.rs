@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::NodeSlot;
+use thicket_overlay::{
+    NodeSlot,
+    record::{Record, SharedChoices},
+};
 use thicket_session::{
     server::{Delivery, Held, Message, Outbound},
     time::Instant,
@@ -13,12 +16,13 @@ use thicket_session::{
 use super::{
     capacity::{is_handed_over, member_with_capacity},
     context::Context,
-    forward::forward_to_group,
     replication::wait_for_backups,
     state::{
+        batches::Leaving,
         debts::Debt,
         interests::GroupRoute,
         outgoing::{Outgoing, publish_again},
+        records::record_of,
         replica::backup::ADOPTION_TIMEOUT,
         timers::Timer,
     },
@@ -402,4 +406,31 @@ enum Choice {
     Local(usize),
     /// Another place.
     Peer(Place, Interest),
+}
+
+/// Sends a message to another place that has members of a group: one of them gets it.
+fn forward_to_group(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    number: u64,
+    group: &str,
+    place: Place,
+) {
+    let mut choices = Vec::new();
+    let choice = group
+        .strip_prefix("$share/")
+        .and_then(|key| key.split_once('/'));
+    let shared = choice.map_or_else(SharedChoices::default, |choice| {
+        SharedChoices::build([choice], &mut choices)
+    });
+    let mut leaving = Leaving::new(Record {
+        shared,
+        ..record_of(publish, number, publish.qos, None)
+    });
+    match place {
+        Place::Worker(worker) => cx.batches.add_for_worker(worker, &mut leaving),
+        Place::Node(slot) => {
+            cx.batches.add_for_node(slot, &mut leaving);
+        }
+    }
 }

@@ -1,19 +1,25 @@
-//! Hands the shell what must be stored of a round, and continues when the shell has stored it.
+//! Reads what was stored before the node stopped. Hands the shell what must be stored of a round, and continues when the shell has stored it.
 
-use thicket_session::server::encode_subscription;
-
-use super::{
-    Worker,
-    context::Context,
-    state::{
-        journal::{write_accepted, write_messages},
-        replica::replica_set::StoredAs,
-        sessions::SessionKey,
-    },
-};
-use crate::{Keyspace, LogStatus, Now, Unstored, WorkerOutput};
+use super::Worker;
+use crate::{LogStatus, Now, RecoverError, Stored, Unstored};
 
 impl Worker {
+    /// Reads a value or a record that was stored before the node stopped.
+    ///
+    /// # Errors
+    /// [`RecoverError`]: it is unreadable. The node must not start, because what it holds would be lost.
+    pub fn recover(&mut self, now: Now, stored: Stored<'_>) -> Result<(), RecoverError> {
+        let recovery = self.recovery.get_or_insert_default();
+        recovery.read(&mut self.cx, &mut self.checkpoints, now, stored)
+    }
+
+    /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
+    /// the node: its session might be at another worker, or its messages be for sessions of another.
+    pub fn finish_recovery(&mut self, now: Now) {
+        let recovery = self.recovery.take().unwrap_or_default();
+        recovery.finish(&mut self.cx, &mut self.primaries, now);
+    }
+
     /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
         let Self {
@@ -52,34 +58,4 @@ impl Worker {
         self.cx.journal.status = status;
         self.checkpoints.begin_if_worthwhile(&self.cx);
     }
-}
-
-/// Orders the shell to remove the segments of the log before `segment`.
-pub(super) fn remove_log_before(cx: &mut Context, segment: u64) {
-    cx.outputs
-        .push_back(WorkerOutput::RemoveLogBefore { segment });
-}
-
-/// The same, without backups yet. False: it is to have none.
-pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
-    let place = cx.worker_of_node();
-    let Some(session) = cx.sessions.get_mut(key) else {
-        return false;
-    };
-    session.ancestors.note(session.as_ancestor(place));
-    cx.journal.forget(session);
-    session.stored = StoredAs::default();
-    if cx.journal.is_on {
-        session.stored.number = cx.journal.next_number();
-        let (number, value) = (session.stored.number, session.value(now).encode());
-        cx.journal.put_session(number, value);
-        for (filter, subscription) in &session.subscriptions {
-            let value = encode_subscription(filter, subscription);
-            let key = cx.journal.subscription_key(number, filter);
-            cx.journal.put(Keyspace::Subscriptions, key, Some(value));
-        }
-        write_accepted(&mut cx.journal.writer, session);
-        write_messages(&mut cx.journal.writer, now, session);
-    }
-    true
 }

@@ -56,6 +56,7 @@ mod merge;
 mod minority;
 mod observe;
 mod operate;
+mod operator_publish;
 mod packet_trace;
 mod placing;
 mod portions;
@@ -69,6 +70,7 @@ mod recover;
 mod redirect;
 mod refusal;
 mod relocate;
+mod relocated;
 mod replication;
 mod report;
 mod retained;
@@ -82,6 +84,7 @@ mod system;
 mod tenants;
 mod timers;
 mod trace;
+mod traced;
 mod transfer;
 mod wills;
 
@@ -103,7 +106,7 @@ pub struct Worker {
     cx: Context,
     queries: Queries,
     system: system::System,
-    transfers: transfer::Transfers,
+    transfers: state::transfers::Transfers,
     checkpoints: Checkpoints,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
@@ -155,7 +158,7 @@ impl Worker {
             cx: Context::new(id, config, seed),
             queries: Queries::default(),
             system: system::System::default(),
-            transfers: transfer::Transfers::default(),
+            transfers: state::transfers::Transfers::default(),
             checkpoints,
             recovery: None,
             publications: publications::Publications::default(),

@@ -1,6 +1,6 @@
 //! What operators ask of a worker: disconnect a client, publish `$SYS`, watch packets, save memory, report where memory is.
 
-use thicket_mqtt::{Qos, ReasonCode};
+use thicket_mqtt::ReasonCode;
 use thicket_session::server::Waiting;
 
 use super::{
@@ -15,9 +15,6 @@ use crate::{
     EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject, Whose,
     scope::{client_id_of, prefix_of, user_name_of},
 };
-
-/// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
-const SHORT_OUT_BUFFER: usize = 16 * 1024;
 
 impl Worker {
     fn kick_session(&mut self, now: Now, key: SessionKey) -> bool {
@@ -38,23 +35,6 @@ impl Worker {
         );
         self.detach(now, id, Cause::Closed);
         true
-    }
-}
-
-/// Whether a new session would take more memory than there is: when it is short, until a twentieth of the sessions there were has
-/// ended. What those held is used again, though the allocator may not have given it back.
-pub(super) fn has_no_memory(cx: &Context) -> bool {
-    let before = cx.short_since;
-    before.is_some_and(|before| cx.sessions.len() >= before - before / 20)
-}
-
-/// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
-pub(super) fn out_buffer_limit(cx: &Context, qos: Qos) -> usize {
-    let limit = cx.config.limits.out_buffer_bytes as usize;
-    if cx.short_since.is_some() && qos == Qos::AtMostOnce {
-        limit.min(SHORT_OUT_BUFFER)
-    } else {
-        limit
     }
 }
 

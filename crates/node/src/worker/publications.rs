@@ -2,19 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use thicket_mqtt::{Publish, Qos};
-
-use super::{
-    Worker, WorkerOperator,
-    capacity::{Audience, exceeds_limits},
-    context::Context,
-    publish::may_publish,
-    state::{
-        debts::{Debt, Publisher},
-        publication::{Outcome, Source},
-    },
-};
-use crate::{Now, Published, WorkerOutput};
+use super::context::Context;
+use crate::{Published, WorkerOutput};
 
 /// Publications that wait for acknowledgements; more are refused.
 const OPEN: usize = 1024;
@@ -32,54 +21,18 @@ struct Open {
     is_refused: bool,
 }
 
-impl Worker {
-    /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
-    pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
-        if let Some(answer) = self.begin_publication(now, number, publish) {
-            report_published(&mut self.cx, number, answer);
-        }
-    }
-
-    /// `None`: the result follows later.
-    fn begin_publication(
-        &mut self,
-        now: Now,
-        number: u64,
-        publish: &Publish<'_>,
-    ) -> Option<Published> {
-        let route = self.cx.route(publish.topic);
-        let is_acknowledged = publish.qos > Qos::AtMostOnce;
-        if is_acknowledged {
-            if self.cx.cluster.is_minority {
-                return Some(Published::NoQuorum);
-            }
-            let audience = Audience::Everybody { publisher: None };
-            if self.publications.open.len() >= OPEN
-                || exceeds_limits(&mut self.cx, publish, &route, audience)
-            {
-                return Some(Published::NoCapacity);
-            }
-        }
-        let publisher = Debt::Publisher(Publisher::Operator(number));
-        let source = Source {
-            debt: is_acknowledged.then_some(publisher),
-            ..Source::default()
-        };
-        match self.publish(now, publish, &route, source) {
-            Outcome::NoRecipients if !publish.retain => Some(Published::NoSubscribers),
-            Outcome::Open(left) if is_acknowledged => {
-                let is_refused = false;
-                self.publications
-                    .open
-                    .insert(number, Open { left, is_refused });
-                None
-            }
-            Outcome::NoRecipients | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
-        }
-    }
-}
-
 impl Publications {
+    /// Whether more are refused until some are acknowledged.
+    pub(super) fn are_at_limit(&self) -> bool {
+        self.open.len() >= OPEN
+    }
+
+    /// A publication waits for so many conditions.
+    pub(super) fn begin(&mut self, number: u64, left: u16) {
+        let is_refused = false;
+        self.open.insert(number, Open { left, is_refused });
+    }
+
     /// The message is over the limit of a destination; that one acknowledges it all the same.
     pub(super) fn refuse(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
@@ -106,22 +59,7 @@ impl Publications {
     }
 }
 
-fn report_published(cx: &mut Context, number: u64, answer: Published) {
+pub(super) fn report_published(cx: &mut Context, number: u64, answer: Published) {
     cx.outputs
         .push_back(WorkerOutput::Published { number, answer });
-}
-
-impl WorkerOperator<'_> {
-    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
-    /// `number` is the caller's, new for each.
-    pub fn publish_unowned(&mut self, number: u64, publish: &Publish<'_>) {
-        let now = self.now;
-        let is_reserved = !may_publish(publish.topic.len(), publish.topic)
-            || self.worker.cx.route(publish.topic).refusal.is_some();
-        if is_reserved {
-            report_published(&mut self.worker.cx, number, Published::Reserved);
-        } else {
-            self.worker.publish_as_node(now, number, publish);
-        }
-    }
 }

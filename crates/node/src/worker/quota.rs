@@ -14,10 +14,10 @@ use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::server::{StoredWill, Tally};
 
 use super::{
-    connect::granted_expiry,
+    capacity::has_no_memory,
     context::Context,
+    expiry::granted_expiry,
     listeners::prefix,
-    operate::has_no_memory,
     refusal::Refusal,
     state::{
         charge::{Account, Charge},

@@ -19,7 +19,6 @@ use thicket_session::{
 };
 
 use super::{
-    Worker,
     checkpoint::Checkpoints,
     context::Context,
     expiry::restart_timers,
@@ -66,63 +65,6 @@ struct Recovering {
     held: RecoveredSession,
     accepted: AcceptedPublications,
     is_handed: bool,
-}
-
-impl Worker {
-    /// Reads a value or a record that was stored before the node stopped.
-    ///
-    /// # Errors
-    /// [`RecoverError`]: it is unreadable. The node must not start, because what it holds would be lost.
-    pub fn recover(&mut self, now: Now, stored: Stored<'_>) -> Result<(), RecoverError> {
-        let mut recovery = self.recovery.take().unwrap_or_default();
-        let result = match stored {
-            Stored::Value {
-                keyspace,
-                key,
-                value,
-            } => recovery
-                .take_value(keyspace, key, value)
-                .map_err(|problem| RecoverError::Value {
-                    keyspace,
-                    key: hexadecimal(key),
-                    problem,
-                }),
-            Stored::Record { log, record } => recovery
-                .take_record(&mut self.cx, &mut self.checkpoints, now, log, record)
-                .map_err(|error| RecoverError::Record {
-                    log,
-                    problem: error.to_string(),
-                }),
-        };
-        self.recovery = Some(recovery);
-        result
-    }
-
-    /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
-    /// the node: its session might be at another worker, or its messages be for sessions of another.
-    pub fn finish_recovery(&mut self, now: Now) {
-        let Self {
-            cx,
-            recovery,
-            primaries,
-            ..
-        } = self;
-        let recovery = recovery.take().unwrap_or_default();
-        let mut changes = Vec::new();
-        for ((log, number), recovering) in recovery.sessions {
-            primaries.recover_session(cx, now, (log, number), recovering, &mut changes);
-        }
-        if !recovery.wills.is_empty() {
-            cx.timers
-                .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
-        }
-        for (place, stored) in recovery.wills {
-            primaries.recover_will(cx, place, stored);
-        }
-        primaries.covers.look_for_uncovered();
-        // `is_settled` waits for the answer; the hub takes it as the end of the recovery.
-        cx.announce_all(changes);
-    }
 }
 
 impl Primaries {
@@ -212,6 +154,53 @@ impl Session {
 }
 
 impl Recovery {
+    /// Reads a value or a record that was stored before the node stopped.
+    pub(super) fn read(
+        &mut self,
+        cx: &mut Context,
+        checkpoints: &mut Checkpoints,
+        now: Now,
+        stored: Stored<'_>,
+    ) -> Result<(), RecoverError> {
+        match stored {
+            Stored::Value {
+                keyspace,
+                key,
+                value,
+            } => self
+                .take_value(keyspace, key, value)
+                .map_err(|problem| RecoverError::Value {
+                    keyspace,
+                    key: hexadecimal(key),
+                    problem,
+                }),
+            Stored::Record { log, record } => self
+                .take_record(cx, checkpoints, now, log, record)
+                .map_err(|error| RecoverError::Record {
+                    log,
+                    problem: error.to_string(),
+                }),
+        }
+    }
+
+    /// All was read: the sessions are here, and their interests are announced.
+    pub(super) fn finish(self, cx: &mut Context, primaries: &mut Primaries, now: Now) {
+        let mut changes = Vec::new();
+        for ((log, number), recovering) in self.sessions {
+            primaries.recover_session(cx, now, (log, number), recovering, &mut changes);
+        }
+        if !self.wills.is_empty() {
+            cx.timers
+                .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
+        }
+        for (place, stored) in self.wills {
+            primaries.recover_will(cx, place, stored);
+        }
+        primaries.covers.look_for_uncovered();
+        // `is_settled` waits for the answer; the hub takes it as the end of the recovery.
+        cx.announce_all(changes);
+    }
+
     fn take_value(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), String> {
         let place = key.split_first_chunk::<9>().map(|(place, _)| {
             let (number, _) = place[1..]

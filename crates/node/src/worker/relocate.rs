@@ -10,30 +10,21 @@
 //! | grant | the client is not read any more | | nobody claims or fetches the session from here on |
 //! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it sends meanwhile stays in the kernel | the session is made again, the client is read | is informed that the session is there |
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_session::time::Instant;
 
 use super::{
-    Worker,
-    attach::serve,
     context::Context,
-    rights::set_grant,
     state::{
-        connection::{Attached, Connection, Phase},
-        counts::MessageCount,
-        following::Following,
-        interests::Route,
-        reauthentication::Reauthentication,
-        relocated::Relocated,
-        sessions::Session,
-        timers::Timer,
+        connection::Phase, interests::Route, reauthentication::Reauthentication,
+        relocated::Relocated, sessions::Session, timers::Timer,
     },
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
-    messages::{Relocation, ToHub, ToWorker, peer_text},
+    ConnectionId, Handover, Now, Peer, WorkerId, WorkerOutput,
+    messages::{Relocation, ToHub, ToWorker},
 };
 
 /// A connection that has not come to rest by then stays.
@@ -332,7 +323,7 @@ fn stay(cx: &mut Context, leaving: &Leaving) {
     }
 }
 
-fn end_relocation(cx: &mut Context, client_id: &Arc<str>) {
+pub(super) fn end_relocation(cx: &mut Context, client_id: &Arc<str>) {
     let client_id = Arc::clone(client_id);
     cx.send_to_hub(ToHub::GrantDone { client_id });
 }
@@ -363,79 +354,6 @@ fn is_at_rest(cx: &mut Context, now: Instant, leaving: &Leaving) -> bool {
         cx.timers.set(now, Timer::Round);
     }
     !was_active && is_written
-}
-
-impl Worker {
-    /// A connection in service, from another worker.
-    pub(super) fn take_relocated(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        connection: Connection,
-        relocated: Relocated,
-    ) {
-        let client_id = Arc::clone(&relocated.client_id);
-        if self.cx.sessions.find(&client_id).is_some() {
-            debug_assert!(false, "a session came to a worker that has it");
-            self.cx.connections.insert(id, connection);
-            self.cx.close(id);
-            end_relocation(&mut self.cx, &client_id);
-            return;
-        }
-        let missed_a_reload = relocated.reloads != self.relocations.reloads;
-        let (uid, serial) = (relocated.uid, self.cx.serial());
-        let own_id: Rc<str> = (*client_id).into();
-        let mut session = Session::new(serial, own_id, uid, 0, &self.cx.config.limits);
-        session.connection = Some(id);
-        session.protocol_version = relocated.version as u8;
-        session.epoch = relocated.epoch;
-        session.clean_epoch = relocated.clean_epoch;
-        session.dropped_messages = relocated.dropped_messages;
-        session.inbound = relocated.inbound;
-        let key = self.cx.sessions.insert(session);
-        let grant = relocated.grant.as_deref();
-        let user_name = grant.and_then(|grant| grant.user_name.clone());
-        set_grant(&mut self.cx, key, relocated.grant);
-        let aliases_in = relocated.aliases_in.into_iter();
-        let attached = Attached {
-            session: key,
-            version: relocated.version,
-            silence_allowed: relocated.silence_allowed,
-            window: relocated.window,
-            maximum_packet_size: relocated.maximum_packet_size,
-            problem_information: relocated.problem_information,
-            aliases_in: aliases_in
-                .map(|topic| topic.map(|topic| (*topic).into()))
-                .collect(),
-            aliases_out: relocated.aliases_out,
-            prefix: (*relocated.prefix).into(),
-            reauthentication: relocated.reauthentication,
-            following: Following::new(now.instant, relocated.wait),
-            count: MessageCount::new(now.instant),
-            better_nodes: relocated.better_nodes,
-        };
-        let peer = connection.peer;
-        self.cx.connections.insert(id, connection);
-        (self.quotas).charge(&mut self.cx, id, key, user_name.as_deref());
-        serve(&mut self.cx, now, id, attached, relocated.last_packet);
-        end_relocation(&mut self.cx, &client_id);
-        self.cx.event(
-            EventLevel::Debug,
-            "a connection moved to the worker of its subscribers",
-            vec![
-                ("client_id", client_id.to_string()),
-                ("peer", peer_text(peer)),
-            ],
-        );
-        if self.cx.is_draining() {
-            self.send_away(now, id);
-        } else if missed_a_reload {
-            // What it may do was not checked against the new rights: it connects again.
-            self.end_connection(now, id);
-        } else {
-            self.cx.set_reading(id, true);
-        }
-    }
 }
 
 impl Session {

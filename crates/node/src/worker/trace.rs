@@ -6,26 +6,17 @@
 use std::collections::BTreeMap;
 
 use thicket_mqtt::{ApplicationProperties, ApplicationProperty, Publish};
-use thicket_overlay::record::Record;
 use thicket_session::time::Instant;
 
 use super::{
-    Worker,
     context::Context,
-    observe::note_message,
     state::{
         debts::{Debt, Owed, Publisher},
-        interests::{Recipient, Route},
-        publication::{Outcome, Source},
-        records::publish_of,
+        interests::Recipient,
         sessions::SessionKey,
     },
 };
-use crate::{
-    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput,
-    messages::{Origin, Way},
-    scope::client_id_of,
-};
+use crate::{SpanContext, Traced, Tracing, WorkerOutput, scope::client_id_of};
 
 /// The user property of W3C Trace Context.
 const TRACE_PARENT: &str = "traceparent";
@@ -33,7 +24,7 @@ const TRACE_PARENT: &str = "traceparent";
 const OPEN: usize = 1024;
 
 /// Identifies an acknowledgement: session, its serial number, and its place in the line.
-type Line = (SessionKey, u64, u64);
+pub(super) type Line = (SessionKey, u64, u64);
 
 /// Publications whose spans have not ended.
 #[derive(Debug, Default)]
@@ -51,7 +42,7 @@ struct Waiting {
 
 /// The trace that a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Belonging {
+pub(super) enum Belonging {
     /// The publisher's span.
     To(SpanContext),
     /// To one that is not sampled.
@@ -60,130 +51,14 @@ enum Belonging {
     None,
 }
 
-impl Worker {
-    /// A message that the shell observes, or may want to trace. Not cold: where messages are traced, all take this path.
-    #[inline(never)]
-    pub(super) fn publish_observed(
-        &mut self,
-        now: Now,
-        publish: &Publish<'_>,
-        route: &Route,
-        source: Source<'_>,
-    ) -> Outcome {
-        if self.cx.interests.is_observed(publish.topic) {
-            note_message(&mut self.cx, publish, source.session);
-        }
-        let Some(tracing) = self.cx.observed.traces else {
-            return self.publish_unobserved(now, publish, route, source);
-        };
-        let (own, parent) = match belonging(&publish.properties) {
-            Belonging::To(parent) => (new_span(&mut self.cx, parent.trace_id), Some(parent)),
-            Belonging::None if is_drawn(&mut self.cx, tracing) => {
-                let trace_id = self.cx.random.next_u128().max(1);
-                (new_span(&mut self.cx, trace_id), None)
-            }
-            Belonging::None | Belonging::Unsampled => {
-                return self.publish_unobserved(now, publish, route, source);
-            }
-        };
-        let properties;
-        let marked;
-        let publish = if parent.is_some() {
-            publish
-        } else {
-            properties = marked_properties(&publish.properties, own);
-            marked = Publish {
-                // What was written here can be read.
-                properties: ApplicationProperties::from_encoded(&properties).unwrap_or_default(),
-                ..*publish
-            };
-            &marked
-        };
-        let client_id = source.session.and_then(|key| client_id(&self.cx, key));
-        note_traced(
-            &mut self.cx,
-            Traced::Published {
-                span: own,
-                parent,
-                client_id,
-                topic: publish.topic.to_owned(),
-                qos: publish.qos as u8,
-            },
-        );
-        let before = self.cx.traffic.external_out_messages;
-        let outcome = self.publish_unobserved(now, publish, route, source);
-        let sender = source.session;
-        trace_delivery(
-            &mut self.cx,
-            &route.recipients,
-            publish,
-            sender,
-            parent.unwrap_or(own),
-            before,
-        );
-        match (outcome, source.debt) {
-            (Outcome::Open(open), Some(Debt::Publisher(Publisher::Client(owed)))) => {
-                let waiting = Waiting {
-                    span_id: own.span_id,
-                    open,
-                    since: now.instant,
-                };
-                self.traces.insert(line(&owed), waiting);
-            }
-            (Outcome::NoRecipients | Outcome::Met | Outcome::Open(_), _) => {
-                note_traced(
-                    &mut self.cx,
-                    Traced::Acknowledged {
-                        span_id: own.span_id,
-                    },
-                );
-            }
-        }
-        outcome
-    }
-
-    /// Uses the one function that publishes: with a second copy of it, the compiler makes each message slower, traced or not.
-    fn publish_unobserved(
-        &mut self,
-        now: Now,
-        publish: &Publish<'_>,
-        route: &Route,
-        source: Source<'_>,
-    ) -> Outcome {
-        route.is_observed.set(false);
-        let outcome = self.publish(now, publish, route, source);
-        route.is_observed.set(true);
-        outcome
-    }
-
-    /// A message that arrived from another worker or node.
-    #[inline(never)]
-    pub(super) fn deliver_traced(
-        &mut self,
-        now: Now,
-        from: Peer,
-        origin: Origin,
-        record: &Record<'_>,
-        way: Way,
-    ) -> bool {
-        let before = self.cx.traffic.external_out_messages;
-        let is_sent_on = self.deliver_record(now, from, origin, record, way);
-        if let Belonging::To(parent) = belonging(&record.properties) {
-            let (publish, _) = publish_of(record, now);
-            let route = self.cx.route(record.topic);
-            let recipients: &[Recipient] = if record.shared.is_empty() {
-                &route.recipients
-            } else {
-                &[]
-            };
-            trace_delivery(&mut self.cx, recipients, &publish, None, parent, before);
-        }
-        is_sent_on
-    }
-}
-
 impl Traces {
-    fn insert(&mut self, line: Line, waiting: Waiting) {
+    /// A publication waits for its acknowledgements, `open` numbers.
+    pub(super) fn begin(&mut self, now: Instant, line: Line, span_id: u64, open: u16) {
+        let waiting = Waiting {
+            span_id,
+            open,
+            since: now,
+        };
         if self.open.len() >= OPEN
             && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
         {
@@ -224,7 +99,7 @@ impl Traces {
 }
 
 /// Sessions of `recipients` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
-fn trace_delivery(
+pub(super) fn trace_delivery(
     cx: &mut Context,
     recipients: &[Recipient],
     publish: &Publish<'_>,
@@ -276,30 +151,30 @@ pub(super) fn trace_sent(cx: &mut Context, key: SessionKey, publish: &Publish<'_
     );
 }
 
-fn is_drawn(cx: &mut Context, tracing: Tracing) -> bool {
+pub(super) fn is_drawn(cx: &mut Context, tracing: Tracing) -> bool {
     tracing.drawn > 0 && cx.random.next_u64() <= tracing.drawn
 }
 
-fn new_span(cx: &mut Context, trace_id: u128) -> SpanContext {
+pub(super) fn new_span(cx: &mut Context, trace_id: u128) -> SpanContext {
     let span_id = cx.random.next_u64().max(1);
     SpanContext { trace_id, span_id }
 }
 
-fn client_id(cx: &Context, key: SessionKey) -> Option<String> {
+pub(super) fn client_id(cx: &Context, key: SessionKey) -> Option<String> {
     let session = cx.sessions.get(key)?;
     Some(client_id_of(&session.client_id).to_owned())
 }
 
-fn note_traced(cx: &mut Context, traced: Traced) {
+pub(super) fn note_traced(cx: &mut Context, traced: Traced) {
     cx.outputs.push_back(WorkerOutput::Traced(Box::new(traced)));
 }
 
-const fn line(owed: &Owed) -> Line {
+pub(super) const fn line(owed: &Owed) -> Line {
     (owed.session, owed.session_serial, owed.sequence)
 }
 
 /// By the first `traceparent` that can be read: a node that samples a message with another one appends its own.
-fn belonging(properties: &ApplicationProperties<'_>) -> Belonging {
+pub(super) fn belonging(properties: &ApplicationProperties<'_>) -> Belonging {
     let found = properties.iter().find_map(|property| match property {
         ApplicationProperty::UserProperty(TRACE_PARENT, value) => read(value),
         _ => None,
@@ -330,7 +205,10 @@ fn read(text: &str) -> Option<(SpanContext, bool)> {
 }
 
 /// The properties without a `traceparent` and, as the last one, the span that continues.
-fn marked_properties(properties: &ApplicationProperties<'_>, span: SpanContext) -> Vec<u8> {
+pub(super) fn marked_properties(
+    properties: &ApplicationProperties<'_>,
+    span: SpanContext,
+) -> Vec<u8> {
     let text = format!("00-{:032x}-{:016x}-01", span.trace_id, span.span_id);
     let is_mark = |it: &ApplicationProperty<'_>| {
         matches!(it, ApplicationProperty::UserProperty(TRACE_PARENT, _))
@@ -379,12 +257,7 @@ mod tests {
         for number in 0..=OPEN as u64 {
             // The newest ones come first in the table.
             let line = (SessionKey(0), 0, u64::MAX - number);
-            let waiting = Waiting {
-                span_id: number,
-                open: 1,
-                since: Instant::from_millis(number),
-            };
-            traces.insert(line, waiting);
+            traces.begin(Instant::from_millis(number), line, number, 1);
         }
         assert_eq!(traces.open.len(), OPEN);
         let has = |span_id| traces.open.values().any(|it| it.span_id == span_id);

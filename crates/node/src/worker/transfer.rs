@@ -3,7 +3,7 @@
 //! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session as if it had moved
 //! here. The claim has no connection.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
@@ -17,6 +17,7 @@ use super::{
         outgoing::{Outgoing, publish_again},
         publication::Source,
         sessions::{Cause, SessionKey},
+        transfers::Import,
     },
 };
 use crate::{
@@ -26,23 +27,6 @@ use crate::{
 
 /// Stands in a claim for the missing connection: no shell has so many.
 pub(super) const NO_CONNECTION: ConnectionId = ConnectionId(u32::MAX);
-
-/// Imports under way and done.
-#[derive(Debug, Default)]
-pub(super) struct Transfers {
-    /// By the importer's number.
-    imports: BTreeMap<u64, Import>,
-}
-
-#[derive(Debug)]
-enum Import {
-    /// The claim is not answered yet.
-    Claimed {
-        snapshot: Box<SessionSnapshot>,
-        replace: bool,
-    },
-    Done(Imported),
-}
 
 impl Worker {
     /// The claim of an import is answered; `None`: it is not granted.
@@ -129,20 +113,6 @@ fn import_message(cx: &mut Context, now: Now, key: SessionKey, delivery: &Delive
     }
     cx.journal.note(&outgoing);
     before == dropped(cx)
-}
-
-impl Transfers {
-    fn take(&mut self, number: u64) -> Option<Imported> {
-        match self.imports.get(&number) {
-            None => Some(Imported::Unavailable),
-            Some(Import::Claimed { .. }) => None,
-            Some(Import::Done(done)) => {
-                let done = *done;
-                self.imports.remove(&number);
-                Some(done)
-            }
-        }
-    }
 }
 
 impl WorkerView<'_> {

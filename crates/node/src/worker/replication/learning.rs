@@ -3,13 +3,12 @@
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
-use super::state::Primaries;
+use super::{state::Primaries, storing::write_whole};
 use crate::{
     Now,
     messages::ToHub,
     worker::{
         context::Context,
-        journal::write_whole,
         state::{
             debts::Debt,
             journal::{write_accepted, write_counters, write_held},

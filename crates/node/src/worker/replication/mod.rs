@@ -35,6 +35,7 @@
 //! Of a session that ends with its connection another node holds only the will (`wills`). A will being published is held by another node until every
 //! node with a matching subscription has it (`pending_wills`).
 
+mod acknowledgements;
 mod apply;
 mod learning;
 mod leveling;
@@ -49,12 +50,13 @@ mod storing;
 mod wills;
 
 pub(super) use self::{
+    acknowledgements::wait_for_backups,
     learning::{
         end_backup, end_last_backup_if_full, end_surplus_backups, leave_backups,
         replicate_replica_set,
     },
     misrouted::deliver_misrouted,
     orphans::report_taken_over,
-    primary::{hold_input, wait_for_backups},
+    primary::hold_input,
     state::{Primaries, Sources},
 };

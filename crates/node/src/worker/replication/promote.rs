@@ -8,6 +8,7 @@ use thicket_session::server::{Ancestor, MessageId};
 use super::{
     misrouted::deliver_pending,
     orphans::{identity_of, report_taken_over, void_backups},
+    storing::write_whole,
 };
 use crate::{
     EventLevel, Now, SESSIONS_FAILED_OVER,
@@ -18,7 +19,6 @@ use crate::{
         Worker,
         context::Context,
         expiry::restart_timers,
-        journal::write_whole,
         state::{
             interests::Member,
             replica::{

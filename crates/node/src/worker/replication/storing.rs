@@ -1,12 +1,17 @@
 //! The primary stores a session: in the log of its worker, and at the backups.
 
+use thicket_session::server::encode_subscription;
+
 use super::state::Primaries;
 use crate::{
-    Now,
+    Keyspace, Now,
     worker::{
         context::Context,
-        journal::write_whole,
-        state::{replica::replica_set::StoredAs, sessions::SessionKey},
+        state::{
+            journal::{write_accepted, write_messages},
+            replica::replica_set::StoredAs,
+            sessions::SessionKey,
+        },
     },
 };
 
@@ -48,4 +53,28 @@ impl Primaries {
             self.backup_new(cx, now, key);
         }
     }
+}
+
+/// Stores a session completely, under a new number and without backups yet. False: it is to have none.
+pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
+    let place = cx.worker_of_node();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return false;
+    };
+    session.ancestors.note(session.as_ancestor(place));
+    cx.journal.forget(session);
+    session.stored = StoredAs::default();
+    if cx.journal.is_on {
+        session.stored.number = cx.journal.next_number();
+        let (number, value) = (session.stored.number, session.value(now).encode());
+        cx.journal.put_session(number, value);
+        for (filter, subscription) in &session.subscriptions {
+            let value = encode_subscription(filter, subscription);
+            let key = cx.journal.subscription_key(number, filter);
+            cx.journal.put(Keyspace::Subscriptions, key, Some(value));
+        }
+        write_accepted(&mut cx.journal.writer, session);
+        write_messages(&mut cx.journal.writer, now, session);
+    }
+    true
 }

@@ -39,3 +39,4 @@ pub(super) mod session_key;
 pub(super) mod sessions;
 pub(super) mod tenants;
 pub(super) mod timers;
+pub(super) mod transfers;
