@@ -22,7 +22,7 @@ const MARK_BYTES: usize = 25;
 /// Bytes of an identifier of a client.
 const INBOUND_BYTES: usize = 7;
 /// What a session accepted, by publisher; of one perhaps several times.
-type TakenByPublisher = Vec<(u128, Generations)>;
+type AcceptedByPublisher = Vec<(u128, Generations)>;
 
 /// In the incarnation: this number is an end of a gap. No node has been up so often.
 const OF_GAPS: u64 = 1 << 63;
@@ -101,40 +101,40 @@ fn encode_marks(version: JournalVersion, marks: &Marks) -> Vec<u8> {
 pub(crate) fn encode<'a>(
     version: JournalVersion,
     marks: &Marks,
-    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
+    accepted: impl IntoIterator<Item = (u128, &'a Generations)>,
     queue: impl IntoIterator<Item = &'a Delivery>,
     now: Instant,
 ) -> Vec<u8> {
     let mut bytes = encode_marks(version, marks);
-    encode_taken(&mut bytes, version, taken);
+    encode_accepted(&mut bytes, version, accepted);
     bytes.extend_from_slice(&encode_queue(queue, now));
     bytes
 }
 
-fn encode_taken<'a>(
+fn encode_accepted<'a>(
     bytes: &mut Vec<u8>,
     version: JournalVersion,
-    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
+    accepted: impl IntoIterator<Item = (u128, &'a Generations)>,
 ) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     let mut count: u32 = 0;
-    for (uid, taken) in taken {
+    for (uid, accepted) in accepted {
         bytes.extend_from_slice(&uid.to_le_bytes());
-        taken.encode(bytes, version.has_checksums());
+        accepted.encode(bytes, version.has_checksums());
         count += 1;
     }
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-/// Reads what `encode_taken` wrote, and returns what is behind it.
-fn decode_taken(version: JournalVersion, bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
+/// Reads what `encode_accepted` wrote, and returns what is behind it.
+fn decode_accepted(version: JournalVersion, bytes: &[u8]) -> Option<(AcceptedByPublisher, &[u8])> {
     let (count, mut rest) = bytes.split_first_chunk()?;
-    let mut all = TakenByPublisher::new();
+    let mut all = AcceptedByPublisher::new();
     for _ in 0..u32::from_le_bytes(*count) {
         let (uid, bytes) = rest.split_first_chunk()?;
-        let (taken, behind) = Generations::decode(bytes, version.has_checksums())?;
-        all.push((u128::from_le_bytes(*uid), taken));
+        let (accepted, behind) = Generations::decode(bytes, version.has_checksums())?;
+        all.push((u128::from_le_bytes(*uid), accepted));
         rest = behind;
     }
     Some((all, rest))
@@ -156,7 +156,7 @@ pub(crate) fn empty() -> Vec<u8> {
 pub(crate) struct Moved {
     pub marks: Marks,
     /// By publisher.
-    pub taken: TakenByPublisher,
+    pub accepted: AcceptedByPublisher,
     pub queue: Vec<Delivery>,
 }
 
@@ -164,10 +164,10 @@ pub(crate) struct Moved {
 pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
     let (version, bytes) = decode_version(bytes);
     let (marks, rest) = decode_marks(bytes)?;
-    let (taken, queue) = decode_taken(version, rest)?;
+    let (accepted, queue) = decode_accepted(version, rest)?;
     Some(Moved {
         marks,
-        taken,
+        accepted,
         queue: decode_queue(queue, now).ok()?,
     })
 }
@@ -197,7 +197,7 @@ pub(crate) struct History {
     /// The positions of its streams.
     pub marks: Marks,
     /// Publications it accepted, by publisher: also at QoS 0, which is not replicated to its backups.
-    pub taken: TakenByPublisher,
+    pub accepted: AcceptedByPublisher,
     /// Identifiers of its client that are in use, and the last generation, where none of them is under way any more.
     pub inbound: Option<(Vec<InboundId>, u32)>,
     /// What differs from a branch that another node may have.
@@ -209,7 +209,7 @@ impl History {
     pub const fn of_marks(marks: Marks) -> Self {
         Self {
             marks,
-            taken: TakenByPublisher::new(),
+            accepted: AcceptedByPublisher::new(),
             inbound: None,
             branch: None,
         }
@@ -218,10 +218,10 @@ impl History {
     /// As bytes, for a node that knows that version.
     pub fn encode(&self, version: JournalVersion) -> Vec<u8> {
         let mut bytes = encode_marks(version, &self.marks);
-        encode_taken(
+        encode_accepted(
             &mut bytes,
             version,
-            self.taken.iter().map(|(uid, it)| (*uid, it)),
+            self.accepted.iter().map(|(uid, it)| (*uid, it)),
         );
         bytes.push(u8::from(self.inbound.is_some()));
         if let Some((ids, generation)) = &self.inbound {
@@ -242,7 +242,7 @@ impl History {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (version, bytes) = decode_version(bytes);
         let (marks, rest) = decode_marks(bytes)?;
-        let (taken, rest) = decode_taken(version, rest)?;
+        let (accepted, rest) = decode_accepted(version, rest)?;
         let (inbound, rest) = match rest.split_first()? {
             (0, rest) => (None, rest),
             (_, rest) => {
@@ -264,7 +264,7 @@ impl History {
         };
         Some(Self {
             marks,
-            taken,
+            accepted,
             inbound,
             branch,
         })
@@ -298,12 +298,12 @@ mod tests {
         // Version 1 has no checksums.
         for (version, checksum) in [(JournalVersion::V1, 0), (JournalVersion::V2, 4)] {
             let written = [(u128::MAX - 1, Generations::of_one(3, 4))];
-            let taken = vec![(u128::MAX - 1, Generations::of_one(3, checksum))];
-            let pairs = written.iter().map(|(uid, taken)| (*uid, taken));
+            let accepted = vec![(u128::MAX - 1, Generations::of_one(3, checksum))];
+            let pairs = written.iter().map(|(uid, accepted)| (*uid, accepted));
             let bytes = encode(version, &marks, pairs, [], Instant::default());
             let history = History {
                 marks: marks.clone(),
-                taken: written.to_vec(),
+                accepted: written.to_vec(),
                 inbound: Some((
                     vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
                     11,
@@ -315,7 +315,7 @@ mod tests {
             };
             let read = History::decode(&history.encode(version));
             let expected = History {
-                taken: taken.clone(),
+                accepted: accepted.clone(),
                 ..history
             };
             assert_eq!(read.as_ref(), Some(&expected));
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(History::decode(&plain.encode(version)), Some(plain));
             let moved = Moved {
                 marks: marks.clone(),
-                taken,
+                accepted,
                 queue: Vec::new(),
             };
             assert_eq!(decode(&bytes, Instant::default()), Some(moved));

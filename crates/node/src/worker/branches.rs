@@ -55,12 +55,12 @@ pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client
             let first = session.first_own_sequence();
             let skipped = first.saturating_sub(front);
             // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
-            let taken = session.accepted.iter_here();
+            let here = session.accepted.iter_here();
             let before = session.accepted.iter_before().filter(|_| first == 0);
             let queue = queue::encode(
                 version,
                 &marks.unwrap_or_default(),
-                before.chain(taken),
+                before.chain(here),
                 session.outbound.queue().skip(skipped as usize),
                 now.instant,
             );

@@ -179,7 +179,7 @@ impl Primaries {
             return;
         };
         let queue::Moved {
-            taken,
+            accepted,
             queue,
             marks: theirs,
         } = moved;
@@ -196,8 +196,8 @@ impl Primaries {
             thicket_session::reach!("worker/merge: a branch that a clean start has ended");
             0
         } else {
-            for (uid, taken) in taken {
-                session.accepted.insert_before(uid, taken);
+            for (uid, accepted) in accepted {
+                session.accepted.insert_before(uid, accepted);
             }
             let sent = queue
                 .iter()

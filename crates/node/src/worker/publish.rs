@@ -153,31 +153,11 @@ impl Worker {
                 }
                 Ok(())
             }
-            (Qos::AtLeastOnce, Some(packet_id)) => self.handle_qos1(now, &arrival, packet_id),
+            (Qos::AtLeastOnce, Some(packet_id)) => {
+                self.publish_and_answer(now, &arrival, packet_id, Source::default())
+            }
             (Qos::ExactlyOnce, Some(packet_id)) => self.handle_qos2(now, &arrival, packet_id),
         }
-    }
-
-    fn handle_qos1(
-        &mut self,
-        now: Now,
-        arrival: &Arrival<'_>,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
-        if let Some(reason_code) = arrival.refusal {
-            answer(&mut self.cx, arrival, packet_id, reason_code);
-            return Ok(());
-        }
-        check_receive_maximum(&self.cx, arrival.session)?;
-        let audience = Audience::Everybody {
-            publisher: Some(arrival.session),
-        };
-        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
-            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
-            return Ok(());
-        }
-        self.publish_and_answer(now, arrival, packet_id, Source::default());
-        Ok(())
     }
 
     fn handle_qos2(
@@ -217,6 +197,21 @@ impl Worker {
         self.cx
             .journal
             .inbound(session.stored, &session.inbound, packet_id);
+        let source = Source {
+            publication: publication.as_ref(),
+            is_repeated,
+            ..Source::default()
+        };
+        self.publish_and_answer(now, arrival, packet_id, source)
+    }
+
+    fn publish_and_answer(
+        &mut self,
+        now: Now,
+        arrival: &Arrival<'_>,
+        packet_id: PacketId,
+        source: Source<'_>,
+    ) -> Result<(), Refusal> {
         if let Some(reason_code) = arrival.refusal {
             answer(&mut self.cx, arrival, packet_id, reason_code);
             return Ok(());
@@ -229,25 +224,9 @@ impl Worker {
             answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
-        let source = Source {
-            publication: publication.as_ref(),
-            is_repeated,
-            ..Source::default()
-        };
-        self.publish_and_answer(now, arrival, packet_id, source);
-        Ok(())
-    }
-
-    fn publish_and_answer(
-        &mut self,
-        now: Now,
-        arrival: &Arrival<'_>,
-        packet_id: PacketId,
-        source: Source<'_>,
-    ) {
         let (key, publish) = (arrival.session, arrival.publish);
         let Some(session) = self.cx.sessions.get(key) else {
-            return;
+            return Ok(());
         };
         let owed = Owed {
             session: key,
@@ -284,6 +263,7 @@ impl Worker {
                 }
             }
         }
+        Ok(())
     }
 
     /// Sends a message to all recipients, here and elsewhere.

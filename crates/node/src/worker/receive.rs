@@ -4,7 +4,7 @@ use thicket_mqtt::{
     Acknowledgement, AcknowledgementKind, Disconnect, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId,
     ProtocolVersion, ReasonCode, decode, decode_publish, plain_acknowledgement,
 };
-use thicket_session::server::Acknowledged;
+use thicket_session::server::{Acknowledged, Outbound};
 
 use super::{
     Worker,
@@ -254,7 +254,10 @@ fn handle_acknowledgement(
     is_error: bool,
 ) -> Result<(), Refusal> {
     match kind {
-        AcknowledgementKind::Puback => handle_puback(cx, now, session, packet_id),
+        AcknowledgementKind::Puback => {
+            let wrong = "PUBACK for a QoS 2 message";
+            end_delivery(cx, now, session, packet_id, Outbound::handle_puback, wrong)
+        }
         AcknowledgementKind::Pubrec => {
             check_handshake(cx, session)?;
             handle_pubrec(cx, now, id, (session, version), packet_id, is_error)
@@ -264,26 +267,33 @@ fn handle_acknowledgement(
             handle_pubrel(cx, id, (session, version), packet_id);
             Ok(())
         }
-        AcknowledgementKind::Pubcomp => handle_pubcomp(cx, now, session, packet_id),
+        AcknowledgementKind::Pubcomp => {
+            let wrong = "PUBCOMP without PUBREC";
+            end_delivery(cx, now, session, packet_id, Outbound::handle_pubcomp, wrong)
+        }
     }
 }
 
-fn handle_puback(
+/// The last acknowledgement of a message. `wrong`: what it is if its packet identifier is in use otherwise.
+#[inline(always)]
+fn end_delivery(
     cx: &mut Context,
     now: Now,
     key: SessionKey,
     packet_id: PacketId,
+    acknowledge: impl Fn(&mut Outbound, PacketId) -> Acknowledged,
+    wrong: &'static str,
 ) -> Result<(), Refusal> {
     let Some(session) = cx.sessions.get_mut(key) else {
         return Ok(());
     };
-    match session.outbound.handle_puback(packet_id) {
+    match acknowledge(&mut session.outbound, packet_id) {
         Acknowledged::Done => {
             cx.journal.done(session.stored, packet_id);
             cx.pull(now, key);
         }
         Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-        Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
+        Acknowledged::Wrong => return Err(Refusal::protocol(wrong)),
     }
     Ok(())
 }
@@ -349,24 +359,4 @@ fn handle_pubrel(
     };
     cx.hold_output(id, key);
     cx.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
-}
-
-fn handle_pubcomp(
-    cx: &mut Context,
-    now: Now,
-    key: SessionKey,
-    packet_id: PacketId,
-) -> Result<(), Refusal> {
-    let Some(session) = cx.sessions.get_mut(key) else {
-        return Ok(());
-    };
-    match session.outbound.handle_pubcomp(packet_id) {
-        Acknowledged::Done => {
-            cx.journal.done(session.stored, packet_id);
-            cx.pull(now, key);
-        }
-        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-        Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
-    }
-    Ok(())
 }

@@ -313,7 +313,7 @@ impl Recovery {
                     }
                 }
             }
-            JournalEntry::Taken {
+            JournalEntry::Accepted {
                 uid, generations, ..
             } => {
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
@@ -390,7 +390,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Adopted { .. }
         | JournalEntry::Left { .. }
         | JournalEntry::History { .. }
-        | JournalEntry::Taken { .. }
+        | JournalEntry::Accepted { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }
 }

@@ -415,7 +415,7 @@ pub(super) fn hand_session_over(
     );
     let history = History {
         marks: marks.unwrap_or_default(),
-        taken: session
+        accepted: session
             .accepted
             .iter()
             .map(|(uid, it)| (uid, *it))

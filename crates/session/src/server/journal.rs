@@ -25,7 +25,7 @@
 //! passed  15 | session | reference
 //! whole   16 | session
 //! covered 17 | session
-//! taken   18 | session | generations
+//! accepted 18 | session | generations
 //! handed  19 | session
 //! members 20 | session | count | node u64 each
 //! adopted 21 | session | uid u128 | epoch u64
@@ -268,7 +268,7 @@ pub enum JournalEntry<'a> {
         session: u64,
     },
     /// The session accepted these publications of one publisher: sent again, they are none of its messages.
-    Taken {
+    Accepted {
         /// Whose.
         session: u64,
         /// The publisher's session.
@@ -303,7 +303,7 @@ impl JournalEntry<'_> {
             | Self::Members { session, .. }
             | Self::Adopted { session, .. }
             | Self::Left { session }
-            | Self::Taken { session, .. }
+            | Self::Accepted { session, .. }
             | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted { .. } => None,
         }
@@ -664,7 +664,7 @@ impl JournalWriter {
     }
 
     /// The session accepted these publications of one publisher.
-    pub fn taken(&mut self, session: u64, uid: u128, generations: &Generations) {
+    pub fn accepted(&mut self, session: u64, uid: u128, generations: &Generations) {
         put_varint(self.begin(tag::TAKEN), session);
         self.generations(uid, generations);
     }

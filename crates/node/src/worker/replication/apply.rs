@@ -308,11 +308,11 @@ impl Sources {
                         self.add_orphan(cx, now, key, &mut reading.changes);
                     }
                 }
-                JournalEntry::Taken {
+                JournalEntry::Accepted {
                     session,
                     uid,
                     generations,
-                } => self.backup_took(cx, reading.at.source, *session, *uid, **generations),
+                } => self.note_accepted(cx, reading.at.source, *session, *uid, **generations),
                 JournalEntry::History { session, value } => {
                     if let Some(backup) = self.backup_mut(cx, reading.at.source, *session) {
                         backup.history = Some(value.to_vec());
@@ -349,7 +349,7 @@ impl Sources {
                     {
                         let uid = publication.id.session;
                         let taken = publication.alone();
-                        self.backup_took(cx, reading.at.source, append.session, uid, taken);
+                        self.note_accepted(cx, reading.at.source, append.session, uid, taken);
                     }
                     if let JournalEntry::Covered { session } = entry {
                         self.end_adopted_one(cx, now, reading, *session);
@@ -371,7 +371,7 @@ impl Sources {
     }
 
     /// When these publications are sent again, the session drops them as duplicates.
-    fn backup_took(
+    fn note_accepted(
         &self,
         cx: &mut Context,
         source: SourceKey,

@@ -187,8 +187,8 @@ impl Worker {
             backup
                 .pending
                 .retain(|pending| !marks.contain(pending.delivery.message.id()));
-            for (uid, taken) in &history.taken {
-                session.accepted.insert_before(*uid, *taken);
+            for (uid, accepted) in &history.accepted {
+                session.accepted.insert_before(*uid, *accepted);
             }
         }
         if let Some(source) = self.sources.sources.get_mut(&source) {
@@ -309,7 +309,7 @@ impl Worker {
         let snapshot = backup.snapshot(place, now.instant);
         let moved = Moved {
             marks: Marks::new(),
-            taken: backup.accepted.iter().map(|(uid, it)| (uid, *it)).collect(),
+            accepted: backup.accepted.iter().map(|(uid, it)| (uid, *it)).collect(),
             queue: backup.outbound.queue().cloned().collect(),
         };
         self.merge_own_branch(now, here, snapshot, merge, moved);

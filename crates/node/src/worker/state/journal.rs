@@ -430,7 +430,7 @@ pub(in crate::worker) fn write_counters(writer: &mut JournalWriter, session: &Se
 /// The QoS 2 publications that a session accepted.
 pub(in crate::worker) fn write_accepted(writer: &mut JournalWriter, session: &Session) {
     for (uid, taken) in session.accepted.iter() {
-        writer.taken(session.stored.number, uid, taken);
+        writer.accepted(session.stored.number, uid, taken);
     }
 }
 

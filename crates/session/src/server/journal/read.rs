@@ -144,7 +144,7 @@ impl<'a> JournalEntries<'a> {
             tag::TAKEN => {
                 let session = self.varint("session")?;
                 let (uid, generations) = self.generations()?;
-                Ok(JournalEntry::Taken {
+                Ok(JournalEntry::Accepted {
                     session,
                     uid,
                     generations,

@@ -83,7 +83,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.passed(3, message(9, 0).id);
     writer.whole(3);
     writer.covered(3);
-    writer.taken(3, 9, &generations);
+    writer.accepted(3, 9, &generations);
     writer.handed(3);
     writer.history(3, b"history");
     writer.members(3, &[7, u64::MAX]);
@@ -160,7 +160,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         },
         JournalEntry::Whole { session: 3 },
         JournalEntry::Covered { session: 3 },
-        JournalEntry::Taken {
+        JournalEntry::Accepted {
             session: 3,
             uid: 9,
             generations: Box::new(generations),
@@ -213,7 +213,7 @@ fn version_1_leaves_the_content_of_publications_out() {
     let known = Generations::of_one(12, 13);
     writer.seen(11, &known);
     writer.noted((5, 6, 7), 8);
-    writer.taken(3, 9, &known);
+    writer.accepted(3, 9, &known);
     let unknown = Box::new(Generations::of_one(12, 0));
     let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
         .expect("an earlier version")
@@ -227,7 +227,7 @@ fn version_1_leaves_the_content_of_publications_out() {
             publication: (5, 6, 7),
             checksum: 0,
         },
-        JournalEntry::Taken {
+        JournalEntry::Accepted {
             session: 3,
             uid: 9,
             generations: unknown,
