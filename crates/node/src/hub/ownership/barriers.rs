@@ -3,47 +3,19 @@
 //! What waits for that, and why, is the worker's (`worker/barriers`). Other nodes are asked to report when this one has admitted what they had sent
 //! it; other workers send that on to the worker, behind their own messages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use thicket_overlay::{NodeId, NodeSlot, StreamId};
+use thicket_overlay::{NodeId, NodeSlot};
 
-use super::Ownership;
+use super::{
+    Ownership,
+    state::barriers::{Asked, Open},
+};
 use crate::{
     WorkerId,
     hub::{context::Context, control::Message, hints::Hints},
     messages::ToWorker,
 };
-
-/// A node that asked to be informed when it has admitted what was on its way to it.
-#[derive(Debug)]
-struct Asked {
-    by: NodeId,
-    slot: NodeSlot,
-    request: u64,
-    /// The last number of each stream that was on its way.
-    numbers: Vec<(StreamId, u64)>,
-    /// The last serial of what was kept for it while it was down.
-    hints: u64,
-}
-
-/// Barriers of both sides.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Barriers {
-    asked: Vec<Asked>,
-    last_request: u64,
-    /// Those of workers here.
-    open: BTreeMap<u64, Open>,
-}
-
-/// A barrier of a worker.
-#[derive(Debug)]
-struct Open {
-    home: WorkerId,
-    /// Its own number.
-    barrier: u64,
-    /// The nodes that have not answered yet.
-    nodes: BTreeSet<NodeId>,
-}
 
 impl Ownership {
     /// A worker needs to be informed when all that is on its way to it has arrived: all reachable nodes are asked.

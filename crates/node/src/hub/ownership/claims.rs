@@ -9,17 +9,19 @@
 //!
 //! From granted to opened the claim is ours: the registrar makes all other nodes wait.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{Ownership, relocations::Postponed};
+use super::{
+    Ownership,
+    state::{
+        claims::{Granted, Stage, Waiting},
+        relocations::Postponed,
+    },
+};
 use crate::{
     EventLevel, Now, WorkerId,
     hub::{
@@ -34,86 +36,6 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// After a deferral the registrar is asked again, at the latest after this.
 const RETRY: Duration = Duration::from_millis(50);
-
-/// A CONNECT that waits.
-#[derive(Debug)]
-struct Waiting {
-    worker: WorkerId,
-    claim: Claim,
-    deadline: Instant,
-}
-
-/// The stage of the first CONNECT of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Waiting { retry_at: Option<Instant> },
-    Asking { request: u64 },
-    Moving(Granted),
-    Opening(Granted),
-}
-
-impl Stage {
-    const fn granted(self) -> Option<Granted> {
-        match self {
-            Self::Moving(granted) | Self::Opening(granted) => Some(granted),
-            Self::Waiting { .. } | Self::Asking { .. } => None,
-        }
-    }
-}
-
-/// A claim that is ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Granted {
-    epoch: Epoch,
-    /// The node that hands the session over.
-    from: Option<NodeId>,
-    /// The view in which it was granted, if no other branch of the session contests it; `None`: one may.
-    sole_in: Option<u64>,
-}
-
-/// The CONNECTs of one client identifier, in order.
-#[derive(Debug)]
-struct Line {
-    stage: Stage,
-    waiting: VecDeque<Waiting>,
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Self {
-            stage: Stage::Waiting { retry_at: None },
-            waiting: VecDeque::new(),
-        }
-    }
-}
-
-/// All CONNECTs that wait.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Claims {
-    lines: BTreeMap<Arc<str>, Line>,
-    next_request: u64,
-}
-
-impl Claims {
-    /// When something is due.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let of_line = |line: &Line| {
-            let deadline = line.waiting.front().map(|waiting| waiting.deadline);
-            let retry = match line.stage {
-                Stage::Waiting { retry_at } => retry_at,
-                Stage::Asking { .. } | Stage::Moving(_) | Stage::Opening(_) => None,
-            };
-            [deadline, retry].into_iter().flatten().min()
-        };
-        self.lines.values().filter_map(of_line).min()
-    }
-
-    /// Client identifiers that were granted to us and are not open yet, with their epochs.
-    pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, Epoch)> {
-        let lines = self.lines.iter();
-        lines.filter_map(|(client_id, line)| Some((client_id, line.stage.granted()?.epoch)))
-    }
-}
 
 impl Ownership {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.

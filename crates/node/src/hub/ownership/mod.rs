@@ -23,13 +23,17 @@ pub(super) mod registrar;
 pub(super) mod registration;
 pub(super) mod relocations;
 pub(super) mod replication;
+mod state;
 
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use self::{
-    barriers::Barriers, claims::Claims, clock::ClaimClock, moves::Moves, own_branches::OwnBranches,
-    registrar::Registrar, relocations::Relocations, replication::Replication,
+    clock::ClaimClock,
+    state::{
+        barriers::Barriers, claims::Claims, moves::Moves, own_branches::OwnBranches,
+        registrar::Registrar, relocations::Relocations, replication::Replication,
+    },
 };
 use super::context::Context;
 use crate::Now;

@@ -4,12 +4,18 @@
 //! branch is read (the worker's `branches`): fetch, import, fetch queue, queue; it ends when all of it is stored here. So is the branch that another
 //! worker of this node has (`own_branches`): then this node is both sides.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
-use super::{Ownership, relocations::Postponed};
+use super::{
+    Ownership,
+    state::{
+        moves::{Arrival, Arriving, Kind, Leaving, Stage},
+        relocations::Postponed,
+    },
+};
 use crate::{
     Now, WorkerId,
     hub::{
@@ -19,73 +25,6 @@ use crate::{
     messages::{Fetched, Merge, Purpose, ToWorker},
     queue,
 };
-
-/// A session that another node was asked for.
-#[derive(Debug)]
-struct Arriving {
-    client_id: Arc<str>,
-    source: NodeId,
-    /// `None`: it is handed over.
-    branch: Option<Arrival>,
-}
-
-/// A branch that is merged into the session here.
-#[derive(Debug)]
-struct Arrival {
-    home: WorkerId,
-    merge: Merge,
-    stage: Stage,
-    /// Of the answer that is under way.
-    parts: Vec<u8>,
-}
-
-impl Arrival {
-    const fn new(home: WorkerId, merge: Merge) -> Self {
-        Self {
-            home,
-            merge,
-            stage: Stage::Fetching,
-            parts: Vec::new(),
-        }
-    }
-}
-
-/// What was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Handover,
-    Branch,
-}
-
-/// The stage of a merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Fetching,
-    Importing,
-    FetchingQueue,
-    /// All of the branch is here. It ends when what it had is stored here, and at the backups.
-    Storing,
-}
-
-/// A session on its way to another node.
-#[derive(Debug)]
-struct Leaving {
-    client_id: Arc<str>,
-    to: NodeId,
-    /// The other node's number of the move.
-    request: u64,
-    home: WorkerId,
-    /// The other node was sent all of it: it ends here when that one has it for sure.
-    is_handed: bool,
-}
-
-/// Sessions on their way.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Moves {
-    next_request: u64,
-    arriving: BTreeMap<u64, Arriving>,
-    leaving: BTreeMap<u64, Leaving>,
-}
 
 impl Ownership {
     /// Asks for a session that the first CONNECT of a line waits for.

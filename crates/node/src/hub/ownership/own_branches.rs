@@ -10,59 +10,16 @@
 //! | the session ends, or leaves for another node, before that | the branch is the session |
 //! | the branch ends before that | nothing |
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use thicket_session::server::Epoch;
 
-use super::Ownership;
+use super::{Ownership, state::own_branches::OwnBranch};
 use crate::{
     Now, WorkerId,
     hub::{context::Context, control::Message, directory::Entry},
     messages::{Merge, ToWorker},
 };
-
-/// A session that another worker has as well.
-#[derive(Debug)]
-struct OwnBranch {
-    worker: WorkerId,
-    epoch: Epoch,
-    /// It is being merged: the epoch of the session then.
-    merged: Option<Epoch>,
-}
-
-/// By client identifier those that the directory does not have.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct OwnBranches {
-    by_client: BTreeMap<Arc<str>, Vec<OwnBranch>>,
-}
-
-impl OwnBranches {
-    fn position(&self, client_id: &str, worker: WorkerId) -> Option<usize> {
-        let branches = self.by_client.get(client_id)?;
-        branches.iter().position(|branch| branch.worker == worker)
-    }
-
-    fn take(&mut self, client_id: &str, position: usize) -> Option<OwnBranch> {
-        let branches = self.by_client.get_mut(client_id)?;
-        let branch = branches.remove(position);
-        if branches.is_empty() {
-            self.by_client.remove(client_id);
-        }
-        Some(branch)
-    }
-
-    fn is_merging(&self, client_id: &str) -> bool {
-        let branches = self.by_client.get(client_id);
-        branches.is_some_and(|branches| branches.iter().any(|branch| branch.merged.is_some()))
-    }
-
-    /// The one that is being merged.
-    fn take_merging(&mut self, client_id: &str) -> Option<OwnBranch> {
-        let branches = self.by_client.get(client_id)?;
-        let merging = branches.iter().position(|branch| branch.merged.is_some())?;
-        self.take(client_id, merging)
-    }
-}
 
 impl Ownership {
     /// A worker reports a session that the directory has at another one.

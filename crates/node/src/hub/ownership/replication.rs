@@ -1,6 +1,6 @@
 //! Carries replication records between the workers of two nodes, and tracks the promotion of the backups of a node that is down.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use thicket_overlay::{NodeId, WireVersion};
 use thicket_session::server::JournalVersion;
@@ -17,15 +17,6 @@ use crate::{
 
 /// Bytes of one record; a primary with a longer record is not trusted.
 const RECORD_BYTES: usize = 64 * 1024 * 1024;
-
-/// The hub's state of backups.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Replication {
-    /// Parts of a record that has not arrived completely, by primary.
-    parts: BTreeMap<(NodeId, u8), Vec<u8>>,
-    /// Nodes that are down, with the workers that have not reported their promotions as complete.
-    promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
-}
 
 impl Ownership {
     /// Sends every worker the other nodes.
