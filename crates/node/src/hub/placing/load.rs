@@ -2,65 +2,19 @@
 //!
 //! It is sent over the control channel of each link, so it arrives in order and once, and costs an idle link nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot};
-use thicket_session::time::Instant;
 
 use super::Placing;
 use crate::{
-    ClientAddress, ListenerLikeness, NodeLoad, NodeState, Now,
-    hub::{context::Context, control::Message},
+    ListenerLikeness, NodeLoad, NodeState, Now,
+    hub::{context::Context, placing::state::load::Loads},
     messages::{Elsewhere, NodeElsewhere},
 };
 
 /// Time after which the other nodes are sent message rates that have changed by less than what decides anything: people look at them.
 const RATES_EVERY: Duration = Duration::from_secs(5);
-
-/// The loads of all nodes.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Loads {
-    own: NodeState,
-    /// As last sent to the other nodes.
-    announced: NodeLoad,
-    announced_at: Option<Instant>,
-    /// Of the nodes that are up and have sent it.
-    others: BTreeMap<NodeId, NodeState>,
-}
-
-impl Loads {
-    pub fn new(addresses: Vec<ClientAddress>, http_address: Option<Arc<str>>) -> Self {
-        Self {
-            own: NodeState {
-                load: NodeLoad::default(),
-                addresses,
-                http_address,
-            },
-            ..Self::default()
-        }
-    }
-
-    pub const fn own(&self) -> &NodeState {
-        &self.own
-    }
-
-    /// `None`: not received, or the node is not up.
-    pub fn of(&self, node: NodeId) -> Option<&NodeState> {
-        self.others.get(&node)
-    }
-
-    /// What this node announces to the others.
-    fn announcement(&self) -> Message<'static> {
-        Message::State(NodeState {
-            load: self.announced,
-            ..self.own.clone()
-        })
-    }
-
-    pub fn others(&self) -> impl Iterator<Item = (NodeId, &NodeState)> {
-        self.others.iter().map(|(node, state)| (*node, state))
-    }
-}
 
 impl Placing {
     /// See [`crate::HubOperator::set_load`].

@@ -17,6 +17,7 @@ mod rebalance;
 mod recent;
 mod redirection;
 mod sites;
+mod state;
 mod topics;
 
 pub use self::rebalance::{RebalanceDone, RebalanceTask};
@@ -27,8 +28,11 @@ use thicket_overlay::{NodeId, NodeSlot};
 use thicket_placement::SitePrices;
 
 use self::{
-    load::Loads, placements::Placements, rebalance::Rebalance, redirection::Redirection,
-    sites::Sites, topics::Topics,
+    sites::Sites,
+    state::{
+        load::Loads, placements::Placements, rebalance::Rebalance, redirection::Redirection,
+        topics::Topics,
+    },
 };
 use super::context::Context;
 use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, messages::Claim};

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use thicket_overlay::NodeId;
 use thicket_session::server::{Epoch, Precedence};
 
-use crate::hub::control::{Grant, Registrable, Registration};
-use crate::hub::ownership::ended::Ended;
+use crate::hub::{
+    control::{Grant, Registrable, Registration},
+    ownership::ended::Ended,
+};
 
 /// Of two nodes that have a session the one with the higher rank keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

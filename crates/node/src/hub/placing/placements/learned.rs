@@ -11,14 +11,13 @@
 //! [`REFUSED_FOR`] at most, after which it is served where it connects. Where a client is served is learned at once.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
-use thicket_session::time::Instant;
 
 use super::{Known, LEASE};
 use crate::{
@@ -26,7 +25,10 @@ use crate::{
     hub::{
         context::Context,
         control::{END, Follows, LEARNING},
-        placing::Placing,
+        placing::{
+            Placing,
+            state::learned::{Learned, Topics},
+        },
     },
     messages::ClientActivity,
     scope::client_id_of,
@@ -48,29 +50,6 @@ const TOPICS: usize = 256;
 const FORGOTTEN_PER_S: f64 = 0.01;
 /// Messages a second of a topic whose publishers no node has reported.
 const UNKNOWN_RATE: f64 = 1.0;
-
-/// Progress of the examination of this node's clients.
-#[derive(Debug, Default)]
-pub(super) struct Learning {
-    looked_at: Instant,
-    is_looking: bool,
-    /// Topics of filters with wildcards in this examination.
-    wild: HashMap<Arc<str>, Topics>,
-}
-
-/// With messages a second.
-type Topics = Vec<(String, f64)>;
-
-/// What is to become of a client that comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::hub) enum Learned {
-    /// Nothing was learned of it.
-    Unknown,
-    /// No node is better than this one.
-    Here,
-    /// Its topics are there.
-    At(NodeId),
-}
 
 impl Placing {
     /// Examines the clients of this node now and then.
@@ -331,6 +310,7 @@ mod tests {
     use thicket_session::time::WallClock;
 
     use super::*;
+    use thicket_session::time::Instant;
 
     fn activity(publishes: &[(&str, u64)]) -> ClientActivity {
         let publishes = publishes.iter();

@@ -18,11 +18,7 @@ mod learned;
 mod names;
 mod topics;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, rendezvous};
 use thicket_placement::{
@@ -30,15 +26,15 @@ use thicket_placement::{
 };
 use thicket_session::time::Instant;
 
-pub(in crate::hub) use self::learned::Learned;
-use self::learned::Learning;
 use super::Placing;
+pub(in crate::hub) use super::state::learned::Learned;
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
-    Remembered, WorkerId,
+    WorkerId,
     hub::{
         context::Context,
         control::{Follows, Message, PlacementOrder},
+        placing::state::placements::{Asker, Known, MAXIMUM, Pending},
     },
     messages::Claim,
     placing::bad_field,
@@ -47,8 +43,6 @@ use crate::{
 
 /// How long a placement holds that nobody asks for again.
 const LEASE: Duration = Duration::from_secs(600);
-/// Placements that are kept at most.
-const MAXIMUM: usize = 1_000_000;
 /// Requests under way at a time.
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
@@ -59,65 +53,6 @@ const MEASURED_FOR: Duration = Duration::from_secs(1);
 const GAMMA: f64 = 1.1;
 /// The key of the rendezvous hash that chooses the placer.
 const RENDEZVOUS_KEY: &str = "thicket-placements";
-
-/// A node's state of placements.
-#[derive(Debug, Default)]
-pub(in crate::hub) struct Placements {
-    known: BTreeMap<Arc<str>, Known>,
-    /// All of that for the nodes that accept clients; `None`: it was not needed since they changed.
-    control: Option<(BTreeSet<u64>, ControlPlane)>,
-    /// When it was given the costs of messages between nodes.
-    costs_at: Option<Instant>,
-    learning: Learning,
-    /// Requests of this node that the placer has not answered, by number.
-    pending: BTreeMap<u64, Pending>,
-    last_request: u64,
-    /// Some of them wait until it is certain which nodes are up.
-    are_waiting: bool,
-}
-
-impl Placements {
-    /// Placements that hold, or that apply when their client connects again.
-    pub fn remembered(&self) -> Remembered {
-        Remembered::new("placements of clients", self.known.len(), MAXIMUM)
-    }
-}
-
-/// A placement.
-#[derive(Debug)]
-struct Known {
-    placement: Placement,
-    until: Instant,
-    follows: Follows,
-    /// Sessions that its client asked for; 0: unknown.
-    max_sessions: u8,
-    /// When its client was refused first since it was served last.
-    refused_since: Option<Instant>,
-}
-
-impl Known {
-    /// Its client asked for it, and it holds.
-    fn is_asked(&self, now: Now) -> bool {
-        self.until > now.instant && !self.follows.is_learned()
-    }
-}
-
-/// A request under way.
-#[derive(Debug)]
-struct Pending {
-    asker: Asker,
-    order: PlacementOrder,
-    deadline: Instant,
-}
-
-/// Who gets the answer.
-#[derive(Debug)]
-enum Asker {
-    /// A caller, by its own number.
-    Caller(u64),
-    /// A client that connects at a worker.
-    Client(WorkerId, Claim),
-}
 
 impl Placing {
     /// See [`crate::HubOperator::place`].

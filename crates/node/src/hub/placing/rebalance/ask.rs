@@ -1,39 +1,26 @@
 //! Operators ask any node; it asks the rebalancer.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use thicket_overlay::NodeId;
-use thicket_session::time::Instant;
 
 use super::Phase;
 use crate::{
-    Now, RebalanceError, RebalanceMode, RebalanceReport, RebalanceWish,
-    hub::{Message, context::Context, placing::Placing},
+    Now, RebalanceError, RebalanceMode, RebalanceWish,
+    hub::{
+        Message,
+        context::Context,
+        placing::{
+            Placing,
+            state::ask::{Answer, Own},
+        },
+    },
 };
 
 /// Questions under way at a time, and answers that were not fetched.
 const PENDING: usize = 64;
 /// How long a question, or its answer, waits.
 const KEPT: Duration = Duration::from_secs(10);
-
-/// What was asked of this node, and of this node as the rebalancer.
-#[derive(Debug, Default)]
-pub(super) struct Asks {
-    last: u64,
-    /// By number; `None`: not answered yet.
-    own: BTreeMap<u64, Own>,
-    /// Who gets the plan that is being made: a node with the number it gave.
-    waiting: Vec<(NodeId, u64)>,
-}
-
-#[derive(Debug)]
-struct Own {
-    until: Instant,
-    wish: RebalanceWish,
-    answer: Option<Answer>,
-}
-
-type Answer = Result<RebalanceReport, RebalanceError>;
 
 impl Placing {
     /// See [`crate::HubOperator::ask_rebalance`].

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use thicket_overlay::NodeId;
-use thicket_session::time::Instant;
 
 use super::{Phase, TIMEOUT, inventory::Inventory};
 use crate::{
@@ -11,21 +10,10 @@ use crate::{
     hub::{
         context::Context,
         control::{END, LEARNING, Message},
-        placing::Placing,
+        placing::{Placing, state::gather::Gathering},
     },
     messages::{ClientActivity, ToWorker},
 };
-
-/// What the rebalancer waits for.
-#[derive(Debug)]
-pub(super) struct Gathering {
-    pub round: u64,
-    pub deadline: Instant,
-    waiting: BTreeSet<NodeId>,
-    pub inventory: Inventory,
-    pub trigger: &'static str,
-    pub carries_out: bool,
-}
 
 impl Placing {
     pub(super) fn begin_gathering(

@@ -18,7 +18,7 @@ const MOST_WILD: usize = 1_000;
 
 /// A node in the plan.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KnownNode {
+pub(in crate::hub::placing) struct KnownNode {
     pub node: NodeId,
     pub load: NodeLoad,
     pub takes_clients: bool,
@@ -33,7 +33,7 @@ impl KnownNode {
 
 /// Clients of all nodes, as they arrive.
 #[derive(Debug, Default)]
-pub(super) struct Inventory {
+pub(in crate::hub::placing) struct Inventory {
     /// Where each is.
     clients: Vec<(NodeId, ClientActivity)>,
     /// Nodes that have more clients than were listed.
@@ -164,7 +164,7 @@ fn capacity(known: &KnownNode, all: &[KnownNode]) -> f64 {
 
 /// Topics by name, and what filters match.
 #[derive(Debug, Default)]
-pub(super) struct Topics {
+pub(in crate::hub::placing) struct Topics {
     numbers: HashMap<Arc<str>, TopicId>,
     names: Vec<Arc<str>>,
     /// Filters with wildcards, with what they match.

@@ -20,125 +20,44 @@
 
 mod ask;
 mod gather;
-mod inventory;
+pub(super) mod inventory;
 mod orders;
 mod several;
 mod task;
-mod trend;
+pub(super) mod trend;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    collections::{BTreeSet, VecDeque},
     time::Duration,
 };
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{Distances, MoveReason, Placement, Plan, Sizing, SizingReading};
-use thicket_session::time::Instant;
+use thicket_placement::{Distances, Plan, Sizing, SizingReading};
 
 pub use self::task::{RebalanceDone, RebalanceTask};
-use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
-use super::{Placing, recent::Recent};
+use self::{inventory::KnownNode, trend::Trend};
+use super::Placing;
 use crate::{
-    BalanceEntry, EventLevel, HubConfig, HubOutput, MoveEntry, Now, RebalanceCounts, RebalanceMode,
-    RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
+    BalanceEntry, EventLevel, HubOutput, MoveEntry, Now, RebalanceCounts, RebalanceMode,
+    RebalancePlan, RebalanceReport,
+    hub::{
+        context::Context,
+        placing::state::{
+            gather::Gathering,
+            rebalance::{Ordered, Orders, Phase, Planning},
+        },
+    },
+    scope::client_id_of,
 };
 
 /// The key of the rendezvous hash that chooses the rebalancer.
 const RENDEZVOUS_KEY: &str = "thicket-rebalancer";
 /// A node that has not answered by then is not waited for.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a move is remembered, unless the rest is longer.
-const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// Moves that a report lists, and bytes of their clients: it fits into a message between nodes.
 const REPORTED: (usize, usize) = (1_000, 64 * 1024);
 /// Clients of one order to a node.
 const BATCH: usize = 100;
-
-/// A node's state of rebalancing.
-#[derive(Debug)]
-pub(in crate::hub) struct Rebalance {
-    phase: Phase,
-    trend: Trend,
-    /// As of the last plan.
-    planned_at: Option<Trend>,
-    /// The last plan moved clients: what they did to the loads is to be checked, until a plan moves nobody.
-    has_moved: bool,
-    plan: Option<RebalancePlan>,
-    last_round: u64,
-    /// Nothing is gathered before.
-    not_before: Instant,
-    sizing: Sizing,
-    asks: Asks,
-    /// Clients that were sent anywhere, by any node.
-    moved: Recent<LastMove>,
-    counts: RebalanceCounts,
-}
-
-/// What the rebalancer does.
-#[derive(Debug)]
-enum Phase {
-    Idle,
-    Gathering(Box<Gathering>),
-    Planning(Planning),
-    Moving(VecDeque<Ordered>),
-}
-
-impl Phase {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Gathering(_) => "gathering",
-            Self::Planning(_) => "planning",
-            Self::Moving(_) => "moving",
-        }
-    }
-}
-
-/// A plan that is being made, on another thread.
-#[derive(Debug)]
-struct Planning {
-    round: u64,
-    trigger: &'static str,
-    carries_out: bool,
-    /// Nodes that have gone down since.
-    lost: BTreeSet<NodeId>,
-}
-
-/// A move that is to be ordered.
-#[derive(Debug, Clone)]
-struct Ordered {
-    client_id: Arc<str>,
-    from: NodeId,
-    to: NodeId,
-    reason: MoveReason,
-    /// It may have several sessions: these, and up to this many.
-    placement: Option<Box<(Placement, u8)>>,
-}
-
-impl Rebalance {
-    pub fn new(config: &HubConfig) -> Self {
-        let rest = config.redirection.rebalance.rest;
-        Self {
-            phase: Phase::Idle,
-            trend: Trend::default(),
-            planned_at: None,
-            has_moved: false,
-            plan: None,
-            last_round: 0,
-            not_before: Instant::default(),
-            sizing: Sizing::default(),
-            asks: Asks::default(),
-            moved: Recent::new(rest.max(KNOWN_FOR)),
-            counts: RebalanceCounts::default(),
-        }
-    }
-
-    /// The clients that are remembered.
-    pub fn remembered(&self) -> Remembered {
-        self.moved.remembered("clients moved lately")
-    }
-}
 
 impl Placing {
     /// Once a second, when loads were measured.
@@ -426,6 +345,3 @@ fn report_of(
         moves: moves.collect(),
     }
 }
-
-/// Orders of one second by where the clients are, where they go and why.
-type Orders = BTreeMap<(NodeId, NodeId, usize), Vec<Arc<str>>>;

@@ -2,7 +2,6 @@
 
 use thicket_overlay::NodeId;
 use thicket_placement::MoveReason;
-use thicket_session::time::Instant;
 
 use super::{BATCH, Orders, Phase};
 use crate::{
@@ -10,40 +9,15 @@ use crate::{
     hub::{
         Message,
         context::Context,
-        placing::{Placing, recent::FOLLOWED},
+        placing::{
+            Placing,
+            recent::FOLLOWED,
+            state::orders::{LastMove, Outcome},
+        },
     },
     messages::Claim,
     scope::client_id_of,
 };
-
-/// A client that was sent from one node to another.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LastMove {
-    pub at: Instant,
-    at_ms: u64,
-    from: NodeId,
-    to: NodeId,
-    reason: RedirectionReason,
-    outcome: Outcome,
-}
-
-/// The result of a move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Sent,
-    Followed,
-    Ignored,
-}
-
-impl Outcome {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Followed => "followed",
-            Self::Ignored => "ignored",
-        }
-    }
-}
 
 impl Placing {
     /// Orders as many moves as are allowed in one second.

@@ -17,7 +17,7 @@ const SHIFTED: f64 = 0.1;
 
 /// What the rebalancer tracks of the nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Trend {
+pub(in crate::hub::placing) struct Trend {
     /// Of those that accept clients: messages a second with clients, and what their connections count.
     loads: BTreeMap<NodeId, f64>,
     internal: f64,

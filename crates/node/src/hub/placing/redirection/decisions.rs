@@ -13,7 +13,7 @@ use crate::{Now, RedirectionDecision, RedirectionReason, RedirectionReport, Reme
 
 /// A token bucket for redirections: filled at a constant rate, with a burst of two seconds.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::hub::placing) struct Budget {
     per_s: u64,
     /// In thousandths.
     tokens: u64,
@@ -50,7 +50,7 @@ impl Budget {
 
 /// The last decision about each client, and how many there were of each kind.
 #[derive(Debug, Default)]
-pub(super) struct Decisions {
+pub(in crate::hub::placing) struct Decisions {
     last: HashMap<Arc<str>, RedirectionDecision>,
     order: VecDeque<Arc<str>>,
     counts: BTreeMap<RedirectionReason, u64>,

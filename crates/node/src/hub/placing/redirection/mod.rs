@@ -17,27 +17,19 @@
 //! | connects to a node that has a higher load than another one, by the margin | sent to one of two drawn at random, that with the lower load |
 //! | connects to a node that is drained | sent to any that serves; if there is none, refused |
 
-mod decisions;
+pub(super) mod decisions;
 mod moves;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
-use thicket_placement::{Candidate, Load, LoadBalancer, State};
+use thicket_placement::{Candidate, Load, State};
 
-use self::{
-    decisions::{Budget, Decisions},
-    moves::Moving,
-};
-use super::{
-    Placing,
-    placements::Learned,
-    recent::{FOLLOWED, Recent},
-};
+use super::{Placing, placements::Learned};
 use crate::{
-    ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
-    RedirectionReport, Remembered, WorkerId,
+    ClientExplanation, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason, RedirectionReport,
+    WorkerId,
     hub::{context::Context, control::Message},
     messages::{Claim, ToWorker},
     scope::client_id_of,
@@ -47,46 +39,6 @@ use crate::{
 const MARGIN: f64 = 0.2;
 /// A node with a load below this keeps its clients: CPU in thousandths, messages a second, clients.
 const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
-/// Nodes report connections and messages of the last second.
-const SHOWN_AFTER_MS: u64 = 2_000;
-/// A client that came back instead is left alone for this time.
-const LEFT_ALONE: Duration = Duration::from_secs(3600);
-
-/// A node's state of redirection.
-#[derive(Debug)]
-pub(in crate::hub) struct Redirection {
-    balancer: LoadBalancer,
-    budget: Budget,
-    /// Clients that were redirected lately; and whether by this node.
-    recent: Recent<bool>,
-    /// Clients that do not follow.
-    staying: Recent<()>,
-    decisions: Decisions,
-    moving: Moving,
-}
-
-impl Redirection {
-    pub fn new(config: &HubConfig, seed: u64) -> Self {
-        Self {
-            balancer: LoadBalancer::new(config.redirection.policy.unwrap_or_default(), seed)
-                .with_readings_of(SHOWN_AFTER_MS),
-            budget: Budget::new(config.redirection.per_s),
-            recent: Recent::new(FOLLOWED),
-            staying: Recent::new(LEFT_ALONE),
-            decisions: Decisions::default(),
-            moving: Moving::Idle,
-        }
-    }
-
-    /// The clients that are remembered.
-    pub fn remembered(&self) -> [Remembered; 3] {
-        [
-            self.recent.remembered("clients sent elsewhere lately"),
-            self.staying.remembered("clients that do not follow"),
-            self.decisions.remembered(),
-        ]
-    }
-}
 
 impl Placing {
     /// Whether this node has sent the client elsewhere when it connected, not long ago.

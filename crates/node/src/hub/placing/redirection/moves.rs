@@ -13,11 +13,13 @@ use std::{sync::Arc, time::Duration};
 
 use thicket_overlay::NodeId;
 use thicket_placement::{Excess, Policy};
-use thicket_session::time::Instant;
 
 use crate::{
     EventLevel, Now, RedirectionReason, WorkerId,
-    hub::{context::Context, placing::Placing},
+    hub::{
+        context::Context,
+        placing::{Placing, state::moving::Moving},
+    },
     messages::{Movable, ToWorker},
 };
 
@@ -33,22 +35,6 @@ const AT_ONCE: u64 = 256;
 const FEW_MESSAGES: u64 = 100;
 /// A client with some more messages than should go goes too: rates are measured, and the two are more even after it.
 const TOLERANCE: f64 = 1.25;
-
-/// The progress of giving clients away.
-#[derive(Debug)]
-pub(super) enum Moving {
-    Idle,
-    Watching {
-        since: Instant,
-    },
-    Asked {
-        answers: Vec<(WorkerId, Movable)>,
-        waiting: usize,
-    },
-    Settling {
-        until: Instant,
-    },
-}
 
 impl Placing {
     /// Loads were measured again.
