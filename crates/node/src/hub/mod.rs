@@ -41,6 +41,7 @@ mod quorum;
 mod refusals;
 mod retained;
 mod serving;
+mod state;
 mod wire;
 
 pub use self::placing::{RebalanceDone, RebalanceTask};
@@ -57,21 +58,23 @@ use thicket_session::time::Instant;
 
 use self::{
     admissions::Admissions,
-    agreement::Agreement,
-    backlog::{Backlog, ForwardBatch},
     context::Context,
     control::Message,
     directory::Directory,
-    forward::Arrivals,
     hints::Hints,
-    interests::Interests,
     members::Members,
     outgoing::Outgoing,
     ownership::Ownership,
     placing::Placing,
     quorum::{Newcomers, Quorum},
-    refusals::Refusals,
     retained::RetainedMessages,
+    state::{
+        agreement::Agreement,
+        arrivals::Arrivals,
+        backlog::{Backlog, ForwardBatch},
+        interests::Interests,
+        refusals::Refusals,
+    },
 };
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,

@@ -1,8 +1,6 @@
 //! Messages of another node that are over the limit here (rule 18): the node that accepted them from their publishers is informed first. When it has
 //! noted the refusal, the messages are acknowledged like all others, so that no node sends them again.
 
-use std::collections::BTreeMap;
-
 use thicket_overlay::{NodeId, StreamId};
 
 use super::{
@@ -13,12 +11,6 @@ use crate::{
     WorkerId,
     messages::{NumberRuns, Origin},
 };
-
-/// Refusals that other nodes have still to note. Bounded by what they may have under way.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    unannounced: BTreeMap<Origin, NumberRuns>,
-}
 
 impl Hub {
     /// Messages of another node are over the limit of a worker.

@@ -22,24 +22,20 @@
 //! A message keeps its identity (origin, stream and number there), so a node that has it already drops it. What is kept is kept in memory.
 
 mod absent;
+mod arrivals;
 mod arrive;
 mod keep;
 mod queue;
+mod state;
 mod wire;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-    rc::Rc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::RangeInclusive, rc::Rc, time::Duration};
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
     Abandoned, InterestChange, InterestKey, InterestValue, NodeId, NodeSlot, StreamId,
     record::Record, rendezvous,
 };
-use thicket_session::time::Instant;
 
 #[cfg(test)]
 pub(super) use self::wire::KINDS as HINT_KINDS;
@@ -48,8 +44,9 @@ use self::{
     queue::{Hint, HintQueue, Holder},
     wire::{Backups, Carried},
 };
-pub(super) use self::{arrive::HintArrivals, wire::HintMessage};
+pub(super) use self::{state::Hints, wire::HintMessage};
 use super::{Hub, HubView, control::RetainedRecord, outgoing::Forwarded};
+use crate::hub::hints::state::Waiting;
 use crate::{
     EventLevel, HintsReport, Now, OnFull, WorkerId,
     messages::{ForwardEntry, NumberRuns, Origin},
@@ -59,172 +56,8 @@ use crate::{
 const BATCH_BYTES: usize = 128 * 1024;
 /// Bytes under way to a node that is back.
 const WINDOW_BYTES: usize = 512 * 1024;
-/// The limit for all nodes together, as a multiple of the limit for one node.
-const TOTAL_LIMIT: u64 = 4;
 /// How often expired messages are removed.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// What a publisher waits for.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Nodes that are up have not all admitted the message.
-    is_under_way: bool,
-    /// For how many nodes that are down it is not held twice yet.
-    unheld: u32,
-    /// It was over the limit.
-    is_refused: bool,
-}
-
-/// Messages for nodes of which it is not decided yet whether they are down. The limit is that of one node that is down.
-#[derive(Debug, Default)]
-struct Undecided {
-    messages: Vec<(NodeSlot, Abandoned)>,
-    bytes: u64,
-}
-
-impl Undecided {
-    fn push(&mut self, slot: NodeSlot, message: Abandoned) {
-        self.bytes += message.record.len() as u64;
-        self.messages.push((slot, message));
-    }
-
-    /// It is decided whether a node is down: takes the messages for it.
-    fn take(&mut self, slot: NodeSlot) -> Vec<Abandoned> {
-        let is_it = |(of, _): &mut (NodeSlot, Abandoned)| *of == slot;
-        let taken = self.messages.extract_if(.., is_it);
-        let taken: Vec<Abandoned> = taken.map(|(_, message)| message).collect();
-        let bytes = taken.iter().map(|message| message.record.len() as u64);
-        self.bytes -= bytes.sum::<u64>();
-        taken
-    }
-}
-
-/// All that is kept for nodes that are down, and the state of these.
-#[derive(Debug)]
-pub(super) struct Hints {
-    /// What nodes that are up have reported of their backups.
-    covered: BTreeMap<NodeId, Option<Vec<Backups>>>,
-    absent: BTreeMap<NodeId, Absent>,
-    /// Nodes that others took over before this one noticed that they are down.
-    early: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that are back and have not announced their interests yet; what was kept for their own sessions, if anything was.
-    returning: BTreeMap<NodeSlot, Option<Matching>>,
-    queues: BTreeMap<NodeId, HintQueue>,
-    /// By stream and number.
-    waiting: BTreeMap<(u16, u64), Waiting>,
-    undecided: Undecided,
-    last_serial: u64,
-    /// Serials between which each node was down last.
-    outages: BTreeMap<NodeId, (u64, u64)>,
-    /// Until when those that are still down are expected, since one of them is back.
-    expected_until: Option<Instant>,
-    dropped: u64,
-    sweep_at: Instant,
-    /// By worker: which nodes have backups of its sessions.
-    workers: Vec<Option<Vec<Backups>>>,
-    /// Nodes that are down and whose sessions have failed over to this one.
-    took_over: BTreeSet<NodeId>,
-    pub(super) arrivals: HintArrivals,
-}
-
-impl Hints {
-    pub fn new(workers: u8) -> Self {
-        Self {
-            covered: BTreeMap::new(),
-            absent: BTreeMap::new(),
-            early: BTreeSet::new(),
-            returning: BTreeMap::new(),
-            queues: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            undecided: Undecided::default(),
-            last_serial: 0,
-            outages: BTreeMap::new(),
-            expected_until: None,
-            dropped: 0,
-            sweep_at: Instant::default(),
-            workers: vec![Some(Vec::new()); usize::from(workers)],
-            took_over: BTreeSet::new(),
-            arrivals: HintArrivals::default(),
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.queues.values().map(HintQueue::bytes).sum()
-    }
-
-    /// Whether a record of `len` bytes for a node is within the limit `maximum` of a node, and within that of all nodes.
-    fn has_capacity(&self, target: NodeId, len: u64, maximum: u64) -> bool {
-        let queue = self.queues.get(&target);
-        let bytes = queue.map_or(0, HintQueue::bytes);
-        bytes + len <= maximum && self.bytes() + len <= maximum.saturating_mul(TOTAL_LIMIT)
-    }
-
-    /// What is kept for one node, or for all.
-    pub fn report(&self, node: Option<NodeId>) -> HintsReport {
-        let is_it = |(of, _): &(&NodeId, &HintQueue)| node.is_none_or(|node| node == **of);
-        let queues = || self.queues.iter().filter(is_it).map(|(_, queue)| queue);
-        HintsReport {
-            messages: queues().map(|queue| queue.len() as u64).sum(),
-            bytes: queues().map(HintQueue::bytes).sum(),
-            dropped_messages: self.dropped,
-        }
-    }
-
-    /// Nodes that are down and have sessions that subscribe to the topic, and those that are expected and may have some.
-    fn recipients(&self, topic: &str) -> (Vec<NodeId>, Vec<NodeId>) {
-        let (mut wanting, mut expected) = (Vec::new(), Vec::new());
-        for (node, absent) in &self.absent {
-            if absent.is_active && absent.wants(topic) {
-                wanting.push(*node);
-            } else if absent.is_expected {
-                expected.push(*node);
-            }
-        }
-        (wanting, expected)
-    }
-
-    /// A node is up and has reported itself: no other node has its sessions.
-    fn forget_early(&mut self, node: NodeId) {
-        self.early.retain(|(gone, _)| *gone != node);
-    }
-
-    /// Whether no node is down whose sessions messages may have to be kept for.
-    pub fn is_idle(&self) -> bool {
-        self.absent.is_empty()
-    }
-
-    /// The last serial of what waits for a node.
-    pub fn mark(&self, node: NodeId) -> u64 {
-        self.queues.get(&node).map_or(0, HintQueue::last)
-    }
-
-    /// Whether a node has everything up to a serial.
-    pub fn has_delivered(&self, node: NodeId, mark: u64) -> bool {
-        let queue = self.queues.get(&node);
-        mark == 0 || queue.is_none_or(|queue| queue.has_delivered(mark))
-    }
-
-    /// Of these numbers of a stream, those whose acknowledgement may leave now. The others are not under way any more.
-    pub fn release_acknowledged(
-        &mut self,
-        stream: StreamId,
-        range: &RangeInclusive<u64>,
-        runs: &mut NumberRuns,
-    ) {
-        let (mut next, end) = (*range.start(), *range.end());
-        let waiting = self.waiting.range_mut((stream.0, next)..=(stream.0, end));
-        for ((_, number), waiting) in waiting {
-            waiting.is_under_way = false;
-            if next < *number {
-                runs.push((next, number - 1));
-            }
-            next = number + 1;
-        }
-        if next <= end {
-            runs.push((next, end));
-        }
-    }
-}
 
 impl HubView<'_> {
     /// What is kept for nodes that are down.
@@ -530,7 +363,10 @@ impl Hub {
     }
 
     /// Checks which nodes that are down are kept for, and informs the workers. Returns those that were not before.
-    fn review_absent_with(&mut self, mut changes: super::interests::PlaceChanges) -> Vec<NodeId> {
+    fn review_absent_with(
+        &mut self,
+        mut changes: crate::hub::state::interests::PlaceChanges,
+    ) -> Vec<NodeId> {
         let mut begun = Vec::new();
         let mut over = Vec::new();
         for (node, absent) in &mut self.hints.absent {
