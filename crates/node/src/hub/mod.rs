@@ -9,7 +9,7 @@
 //! | layer | files |
 //! | --- | --- |
 //! | the hub | this one, and those that are methods of [`Hub`]: what is carried where, and who belongs to the cluster |
-//! | parts | [`ownership`], [`placing`], and those with a type of their own, such as [`hints`] and [`retained`] |
+//! | parts | [`ownership`], [`placing`], and those with a type of their own in [`state`], [`hints`] and [`retained`] |
 //! | [`context`] | passed to every part, and they all send with it |
 //! | what it has | [`directory`], [`members`], [`outgoing`], [`quorum`] |
 //! | messages between hubs | [`control`], [`wire`] |

@@ -19,7 +19,8 @@
 //! - When one is back, those that are still down are *expected* for as long as a link may take. What is published until then is kept for them, whatever
 //!   its topic, and so is what the first one has taken.
 //!
-//! A message keeps its identity (origin, stream and number there), so a node that has it already drops it. What is kept is kept in memory.
+//! A message keeps its identity (origin, stream and number there), so a node that has it already drops it. What is kept is kept in memory: `state`,
+//! and for a node that is back `arrivals`.
 
 mod absent;
 mod arrivals;

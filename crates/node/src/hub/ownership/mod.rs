@@ -10,6 +10,7 @@
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
 //! | `relocations` | sessions between two workers of this node |
 //! | `own_branches` | sessions that two workers of this node have |
+//! | `state` | what each of them has |
 //! | `barriers` | reports to a worker when all messages on their way to it have arrived |
 //! | `replication` | backups on their way, and their promotion |
 

@@ -9,6 +9,8 @@
 //! | `placements` | clients that asked where their sessions should be, and what is learned of those that did not |
 //! | `rebalance` | the moves that the rebalancer plans and orders |
 //!
+//! The types of the parts are in `state`.
+//!
 //! It decides where a client should be. The session then moves as after any CONNECT at another node, which is not handled here.
 
 mod load;

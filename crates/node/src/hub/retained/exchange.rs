@@ -1,9 +1,10 @@
 //! Nodes that link compare fingerprints of all retained messages, and send each other theirs if these differ. When a node goes down, the others send each
-//! other what it wrote last.
+//! other what it wrote last. The last write of a topic that several clients wrote at once is sent again (`contended`).
 
 use std::time::Duration;
 
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
+use thicket_session::time::Instant;
 
 use super::{RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by};
 use crate::{
@@ -64,6 +65,22 @@ impl RetainedMessages {
 }
 
 impl Hub {
+    /// When a last write is to be sent again.
+    pub(in crate::hub) fn next_last_write(&self) -> Option<Instant> {
+        self.retained.contended.next()
+    }
+
+    /// Sends subscribers the last write of topics that several clients wrote at once.
+    pub(in crate::hub) fn send_last_writes(&mut self, now: Now) {
+        self.retained.contended.forget_sent(now.instant);
+        while let Some(topic) = self.retained.contended.pop_due(now.instant) {
+            let Some((origin, bytes)) = self.retained.last_write(now, &topic) else {
+                continue;
+            };
+            self.deliver_single(origin, &topic, &bytes, Way::LastWrite);
+        }
+    }
+
     /// A node that is new, or back, compares retained messages with us.
     pub(in crate::hub) fn offer_retained(&mut self, slot: NodeSlot) {
         if let Some(node) = self.cx.up.get(&slot).copied() {

@@ -4,19 +4,19 @@
 //! | --- | --- |
 //! | `accounts` | what each publisher and tenant has retained |
 //! | `tombstones` | topics whose message was removed, and when |
-//! | `store` | what of them is to be stored |
+//! | `state` | the messages and how they are ordered |
+//! | `store`, `storing` | what of them is to be stored, and when |
 //! | `contended` | topics that several clients wrote at once |
 //! | `queries` | what filters match, in pages |
 //! | `exchange` | what nodes send each other when they link |
 
 mod accounts;
 mod contended;
-mod contention;
 mod exchange;
 mod queries;
 mod state;
 mod store;
-mod stored;
+mod storing;
 mod tombstones;
 
 use thicket_mqtt::Qos;

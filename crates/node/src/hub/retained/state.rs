@@ -13,8 +13,8 @@ use thicket_session::{retained::RetainedTree, time::Instant, topic::TopicFilter}
 
 use super::{
     accounts::{RetainedAccounts, RetainedCharge},
-    contention::Contended,
-    stored::{RetainedStore, StoredRetained},
+    contended::Contended,
+    store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
 use crate::{
