@@ -467,7 +467,7 @@ impl Hub {
             }
             ToHub::Processed { bytes } => self.note_processed(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
-            ToHub::Refused { origin, numbers } => self.handle_not_admitted(origin, numbers),
+            ToHub::Refused { origin, numbers } => self.handle_worker_refused(origin, numbers),
             ToHub::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes);
                 // The first ones of a worker are all that it has recovered.

@@ -14,7 +14,7 @@ use crate::{
 
 impl Hub {
     /// Messages of another node are over the limit of a worker.
-    pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
+    pub(super) fn handle_worker_refused(&mut self, origin: Origin, runs: NumberRuns) {
         // Nodes that kept some of them for this node are answered as if they had been accepted.
         let others = self.settle_hints(origin, &runs);
         let runs = others.unwrap_or(runs);

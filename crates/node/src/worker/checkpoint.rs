@@ -119,7 +119,9 @@ impl Checkpoints {
         while cx.journal.writer.len() < enough {
             if checkpoint.next as usize >= cx.sessions.slots() {
                 // Its last part is in the record of this round, which is stored before the order is carried out.
-                remove_log_before(cx, checkpoint.segment);
+                let segment = checkpoint.segment;
+                cx.outputs
+                    .push_back(WorkerOutput::RemoveLogBefore { segment });
                 self.ended_in = cx.journal.status().segment;
                 return;
             }
@@ -193,10 +195,4 @@ fn live_bytes(cx: &Context) -> u64 {
         })
         .sum::<u64>()
         + PUBLISHER_BYTES * cx.arrivals.seen.publishers() as u64
-}
-
-/// Orders the shell to remove the segments of the log before `segment`.
-fn remove_log_before(cx: &mut Context, segment: u64) {
-    cx.outputs
-        .push_back(WorkerOutput::RemoveLogBefore { segment });
 }

@@ -23,7 +23,7 @@ use crate::{
         context::Context,
         state::{
             barriers::Behind,
-            outgoing::Outgoing,
+            outgoing::{Outgoing, publish_again},
             records::{message_id, publish_of},
             replica::{backup::SourceKey, replica_set::StoredAs},
             seen::publication_id,
@@ -122,8 +122,8 @@ fn deliver_one(cx: &mut Context, now: Now, key: SessionKey, misrouted: &Misroute
 /// An older backup of a session here received this message.
 pub(super) fn deliver_pending(cx: &mut Context, now: Now, key: SessionKey, message: &Message) {
     let publish = Publish {
-        message_expiry_interval: message.expiry_left(now.instant),
-        ..message.publish()
+        retain: message.retain(),
+        ..publish_again(message, now.instant)
     };
     let publication = message.publication().map(publication_id);
     let mut outgoing = Outgoing::new(&publish, message.expires_at());
