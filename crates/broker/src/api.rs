@@ -264,6 +264,8 @@ mirror! {
         merged_sessions: u64 = merged_sessions,
         /// Messages that only the other branch had.
         merged_messages: u64 = merged_messages,
+        /// Ranges of finished messages that were given up over the limit. Their messages may come once more.
+        forgotten_finishes: u64 = forgotten_finishes,
         /// Messages for sessions of nodes that are down, dropped or refused because the limit was reached.
         hinted_dropped_messages: u64 = hinted_dropped_messages,
         /// Connections that moved to the worker of their matching subscribers.
@@ -618,6 +620,7 @@ impl TrafficCounts {
         Self {
             merged_sessions: self.merged_sessions + other.merged_sessions,
             merged_messages: self.merged_messages + other.merged_messages,
+            forgotten_finishes: self.forgotten_finishes + other.forgotten_finishes,
             hinted_dropped_messages: self.hinted_dropped_messages + other.hinted_dropped_messages,
             relocated_connections: self.relocated_connections + other.relocated_connections,
             external_in_messages: self.external_in_messages + other.external_in_messages,

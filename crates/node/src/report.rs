@@ -237,6 +237,8 @@ pub struct Traffic {
     /// Sessions that two nodes served, in a partition, and that were merged here; what was new in the other branch.
     pub merged_sessions: u64,
     pub merged_messages: u64,
+    /// Ranges of finished messages that were given up over the limit: their messages may come once more.
+    pub forgotten_finishes: u64,
     /// For sessions of nodes that are down: dropped or refused over the limit.
     pub hinted_dropped_messages: u64,
     /// Connections handed to the worker that has the recipients of what they publish.

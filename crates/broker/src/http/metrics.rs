@@ -192,6 +192,11 @@ impl Page {
                 traffic.merged_messages,
             ),
             (
+                "thicket_forgotten_finishes_total",
+                "Ranges of finished messages given up over the limit: they may come once more",
+                traffic.forgotten_finishes,
+            ),
+            (
                 "thicket_wills_of_lost_nodes_total",
                 "Wills published here because the nodes of their clients were down",
                 traffic.wills_of_lost_nodes,

@@ -111,10 +111,15 @@ impl Worker {
             session.inbound.handle_connected(is_partitioned);
             if !is_partitioned {
                 session.divergence = None;
+                self.cx.journal.forget_finished(session);
             } else if is_sole {
                 session.forget_branches();
+                self.cx.journal.forget_finished(session);
             }
-            if session.divergence.is_some() || session.interrupted_at > 0 {
+            if is_partitioned && session.is_persistent() {
+                session.outbound.record_finished();
+            }
+            if session.divergence.is_some() || session.is_interrupted {
                 session.divergence_mut().is_served = true;
             }
             if connect.clean_start && !session_present {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use thicket_session::{
     server::{
-        Epoch, Held, Inbound, JournalVersion, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+        Epoch, Inbound, JournalVersion, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
     },
     time::Instant,
 };
@@ -51,17 +51,11 @@ pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client
     let queue = match session {
         Some((key, session)) => {
             session.will = None;
-            let front = session.outbound.front_sequence();
-            let first = session.first_own_sequence();
-            let skipped = first.saturating_sub(front);
-            // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
-            let here = session.accepted.iter_here();
-            let before = session.accepted.iter_before().filter(|_| first == 0);
             let queue = queue::encode(
                 version,
                 &marks.unwrap_or_default(),
-                before.chain(here),
-                session.outbound.queue().skip(skipped as usize),
+                session.accepted.iter(),
+                session.outbound.queue(),
                 now.instant,
             );
             if let Some(switchover) = session.role.switchover() {
@@ -217,24 +211,10 @@ impl Session {
             inbound: self.inbound.moving(!self.role.is_branch()).collect(),
             inbound_generation: self.inbound.generation(),
             next_packet_id: self.outbound.next_packet_id(),
-            in_flight: self.in_flight_from(self.first_own_sequence()),
+            in_flight: self.outbound.in_flight().collect(),
             will,
             branch: Some(self.branch(own, now)),
         }
-    }
-
-    fn in_flight_from(&self, sequence: u64) -> Vec<Redelivery> {
-        let held = self.outbound.held_from(sequence);
-        let in_flight = held.filter_map(|held| match held {
-            Held::Queued { .. } => None,
-            Held::InFlight {
-                packet_id,
-                delivery,
-                ..
-            } => Some(Redelivery::Publish(packet_id, delivery.clone())),
-            Held::Received { packet_id, .. } => Some(Redelivery::Pubrel(packet_id)),
-        });
-        in_flight.collect()
     }
 
     /// The session of a snapshot, without connection and queue.

@@ -4,12 +4,12 @@
 //! session and sequence, so the order among sessions does not matter and what is written twice is harmless. When it is complete, no segment before
 //! the one it began in is needed.
 
-use thicket_session::server::{Generations, Held};
+use thicket_session::server::{FinishedMessages, Generations, Held};
 
 use super::{
     context::Context,
     state::{
-        journal::{write_accepted, write_counters, write_held, write_message},
+        journal::{write_accepted, write_counters, write_held, write_message, write_touched},
         sessions::SessionKey,
     },
 };
@@ -24,6 +24,9 @@ const SHORT_LOOKS: u32 = 100;
 
 /// What a session accepted of one publisher.
 const PUBLISHER_BYTES: u64 = 16 + Generations::LEN as u64 + 12;
+
+/// A range of finished messages.
+const RANGE_BYTES: u64 = 12;
 
 /// A checkpoint under way.
 #[derive(Debug)]
@@ -154,6 +157,7 @@ impl Checkpoints {
                 writer.handed(session.stored.number);
             }
             write_counters(writer, session);
+            write_touched(writer, session);
             write_accepted(writer, session);
         }
         for held in session.outbound.held_from(checkpoint.sequence) {
@@ -191,7 +195,10 @@ fn live_bytes(cx: &Context) -> u64 {
     stored
         .map(|(_, session)| {
             let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
-            128 + held + PUBLISHER_BYTES * session.accepted.publishers() as u64
+            let finished = session.outbound.finished();
+            let ranges = finished.map_or(0, FinishedMessages::ranges) as u64;
+            let publishers = session.accepted.publishers() as u64;
+            128 + held + PUBLISHER_BYTES * publishers + RANGE_BYTES * ranges
         })
         .sum::<u64>()
         + PUBLISHER_BYTES * cx.arrivals.seen.publishers() as u64

@@ -183,9 +183,7 @@ impl Worker {
             return self.end_handed(now, key, handed);
         }
         let connection = session.connection;
-        // Other nodes may send its messages here only, unless all have been linked since this node started.
-        let is_void = session.is_as_stored() && !self.primaries.is_partitioned(now.instant);
-        if may_contest && !is_void {
+        if may_contest {
             // Until the other node fetches it, it is served as before.
             self.cx.report_session(client_id, SessionState::Contested);
             return;

@@ -25,6 +25,11 @@ use super::{
 };
 use crate::{ConnectionId, Now};
 
+/// Ranges of finished messages that the sessions of a worker keep together, and each of them at least. A range takes some
+/// 50 bytes.
+const FINISHED_RANGES: usize = 1_000_000;
+const FINISHED_RANGES_OF_ONE: usize = 64;
+
 /// A persistent session accepts the current message. `wanted`: how many backups it is to have.
 fn note_accepted(
     journal: &mut Journal,
@@ -313,6 +318,7 @@ impl Context {
                 }
                 Started::Expired(_) => {
                     self.journal.dropped(stored, sequence);
+                    self.write_finished(key);
                     self.traffic.expired_messages += 1;
                 }
                 Started::Publish {
@@ -326,6 +332,7 @@ impl Context {
                         (true, Some(packet_id)) => self.journal.done(stored, packet_id),
                         (true, None) | (false, _) => self.journal.dropped(stored, sequence),
                     }
+                    self.write_finished(key);
                 }
                 Started::Publish {
                     packet_id,
@@ -388,7 +395,27 @@ impl Context {
             if let Some(packet_id) = packet_id {
                 self.journal.done(session.stored, packet_id);
             }
+            self.write_finished(key);
         }
+    }
+}
+
+impl Context {
+    /// Records what a session has finished while another replica may hold it. Beyond the bound the oldest are given up:
+    /// these may come once more.
+    pub(super) fn write_finished(&mut self, key: SessionKey) {
+        let most = FINISHED_RANGES / self.sessions.len().max(1);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.outbound.has_unwritten_finished() {
+            return;
+        }
+        self.journal.finished(session);
+        let given_up = session
+            .outbound
+            .bound_finished(most.max(FINISHED_RANGES_OF_ONE));
+        self.traffic.forgotten_finishes += given_up as u64;
     }
 }
 

@@ -19,7 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{Branch, Delivery, MessageId, Redelivery, SessionSnapshot, Subscription},
+    server::{
+        Branch, Delivery, FinishedMessages, MessageId, Redelivery, SessionSnapshot, Subscription,
+    },
     time::Instant,
     topic::SubscriptionFilter,
 };
@@ -149,6 +151,7 @@ impl Primaries {
         }
         if is_partitioned {
             session.divergence_mut().touch(filter.clone());
+            cx.journal.touched(session.stored, filter);
         } else {
             let serial = session.serial;
             cx.journal.streams.each(session.stored.backups, |stream| {
@@ -273,7 +276,7 @@ fn merge_subscriptions(
         match session.subscriptions.get(filter) {
             Some(ours) => ours != subscription && is_theirs(filter),
             // What nobody asked for since is missing here because this backup was incomplete.
-            None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
+            None => !is_ours(filter),
         }
     };
     let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
@@ -342,6 +345,10 @@ fn in_order(theirs: Vec<Delivery>, ours: Vec<Delivery>) -> Vec<Delivery> {
     queue
 }
 
+fn is_finished(finished: &FinishedMessages, delivery: &Delivery) -> bool {
+    finished.contains(delivery.message.id(), delivery.group.as_ref())
+}
+
 fn is_among(delivery: &Delivery, names: &BTreeSet<Name>) -> bool {
     name(delivery).is_some_and(|name| names.contains(&name))
 }
@@ -380,13 +387,15 @@ impl Session {
             filters: self.filters_before(&divergence, &fresh, &ended),
         };
         // PUBREL is sent once in a connection [MQTT-4.4.0-1]: of a promoted backup that no client has connected to, its former primary has sent it.
-        let is_released = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
+        let is_released = is_theirs_split && branch.is_unserved && !self.is_interrupted;
         let mut there = Sent::default();
         for redelivery in &in_flight {
             there.note(redelivery);
         }
         there.names.extend(theirs.iter().filter_map(name));
-        if !branch.is_interrupted && self.interrupted_at == 0 {
+        self.end_what_is(|delivery| is_finished(&branch.finished, delivery), &there);
+        self.outbound.add_finished(&branch.finished);
+        if !branch.is_interrupted && !self.is_interrupted {
             let ours = divergence.pending.iter().filter(|_| is_ours_split);
             let ours = ours.filter(|id| received.there.contain(**id));
             let theirs = branch.pending.iter().filter(|_| is_theirs_split);
@@ -424,7 +433,8 @@ impl Session {
             let is_here = is_among(delivery, &here.names)
                 || is_among(delivery, &divergence.merged)
                 || plain(delivery).is_some_and(|id| imported.contains(&id));
-            !(known.contains(delivery) || came_by_itself(delivery) || is_here)
+            let is_over = self.outbound.has_finished(delivery);
+            !(known.contains(delivery) || came_by_itself(delivery) || is_here || is_over)
         };
         // What waits here and was sent there continues as it was sent.
         let is_resumed = |delivery: &Delivery| is_new(delivery) || waits(delivery);
@@ -521,6 +531,11 @@ impl Session {
                 known.contains(delivery) || is_unnamed(delivery) || came_there(delivery);
             came_to_both && !is_among(delivery, &there.names)
         };
+        self.end_what_is(is_done, there);
+    }
+
+    /// Ends messages that the other one has finished.
+    fn end_what_is(&mut self, is_done: impl Fn(&Delivery) -> bool, there: &Sent) {
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         let is_connected = self.connection.is_some();
         for redelivery in in_flight {

@@ -290,6 +290,9 @@ fn end_delivery(
     match acknowledge(&mut session.outbound, packet_id) {
         Acknowledged::Done => {
             cx.journal.done(session.stored, packet_id);
+            if session.outbound.has_unwritten_finished() {
+                cx.write_finished(key);
+            }
             cx.pull(now, key);
         }
         Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -312,11 +315,13 @@ fn handle_pubrec(
     match session.outbound.handle_pubrec(packet_id, is_error) {
         Acknowledged::Done => {
             cx.journal.done(session.stored, packet_id);
+            cx.write_finished(key);
             cx.pull(now, key);
         }
         Acknowledged::SendPubrel => {
             let sequence = session.outbound.sequence_of(packet_id);
             cx.journal.received(session.stored, sequence, packet_id);
+            cx.write_finished(key);
             cx.hold_output(id, key);
             cx.acknowledge_to(
                 id,

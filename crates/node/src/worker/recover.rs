@@ -87,9 +87,9 @@ impl Primaries {
             stored.expiry_interval,
             limits,
         );
-        let is_whole = recovering
-            .held
-            .restore(&mut session.outbound, &mut session.inbound);
+        let mut held = recovering.held;
+        session.touch_all(held.take_touched());
+        let is_whole = held.restore(&mut session.outbound, &mut session.inbound);
         // Times are not stored: all that waits has waited since now at the latest.
         session.outbound.note_time(now.instant);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
@@ -103,7 +103,7 @@ impl Primaries {
         let is_disconnected = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
-        session.interrupted_at = session.outbound.next_sequence();
+        session.is_interrupted = true;
         let is_ours = log == cx.journal.log();
         if is_ours {
             cx.journal.pass_number(number);
@@ -368,6 +368,14 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         JournalEntry::Dropped { sequence, .. } => held.handle_dropped(sequence),
         JournalEntry::Inbound { id, .. } => held.handle_inbound(id),
         JournalEntry::Released { packet_id, .. } => held.handle_released(packet_id),
+        JournalEntry::Finished { ref range, .. } => held.handle_finished((**range).clone()),
+        JournalEntry::Forgotten { .. } => held.handle_forgotten(),
+        JournalEntry::Touched { filter, .. } => {
+            // It was valid when its client sent it.
+            if let Ok(filter) = SubscriptionFilter::parse(filter) {
+                held.handle_touched(filter);
+            }
+        }
         JournalEntry::Session {
             next_sequence,
             next_packet_id,

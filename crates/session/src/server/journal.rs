@@ -32,6 +32,9 @@
 //! left    22 | session
 //! run     23 | session | sequence | flags u8 | reference | [packet id u16] | count u16
 //! history 24 | session | bytes
+//! finished 25 | session | reference | count | group, empty for none
+//! forgotten 26 | session
+//! touched 27 | session | filter
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! generations  uid u128 | highest u32 | bits u128 x 8 | checksums u16 x 32 (not in version 1)
 //! ```
@@ -43,7 +46,7 @@
 
 use thicket_mqtt::{PacketId, Publish, Qos};
 
-use super::{Epoch, Generations, InboundId, MessageId, MessageStream};
+use super::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream};
 
 /// Version of the format, in front of every record. All are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -88,6 +91,9 @@ mod tag {
     pub(super) const LEFT: u8 = 22;
     pub(super) const RUN: u8 = 23;
     pub(super) const HISTORY: u8 = 24;
+    pub(super) const FINISHED: u8 = 25;
+    pub(super) const FORGOTTEN: u8 = 26;
+    pub(super) const TOUCHED: u8 = 27;
 }
 
 mod flag {
@@ -267,6 +273,25 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
+    /// Messages are finished, and another replica may still hold them.
+    Finished {
+        /// Whose.
+        session: u64,
+        /// Which ones.
+        range: Box<FinishedRange>,
+    },
+    /// No other replica lacks what was finished and asked for here.
+    Forgotten {
+        /// Whose.
+        session: u64,
+    },
+    /// The client subscribed or unsubscribed, and another replica may not have received that.
+    Touched {
+        /// Whose.
+        session: u64,
+        /// The filter as text.
+        filter: &'a str,
+    },
     /// The session accepted these publications of one publisher: sent again, they are none of its messages.
     Accepted {
         /// Whose.
@@ -303,6 +328,9 @@ impl JournalEntry<'_> {
             | Self::Members { session, .. }
             | Self::Adopted { session, .. }
             | Self::Left { session }
+            | Self::Finished { session, .. }
+            | Self::Forgotten { session }
+            | Self::Touched { session, .. }
             | Self::Accepted { session, .. }
             | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted { .. } => None,
@@ -576,6 +604,27 @@ impl JournalWriter {
             next: append.next(),
             count: 1,
         });
+    }
+
+    /// Messages are finished, and another replica may still hold them.
+    pub fn finished(&mut self, session: u64, range: &FinishedRange) {
+        put_varint(self.begin(tag::FINISHED), session);
+        self.reference(range.first);
+        put_varint(&mut self.bytes, range.count);
+        let group = range.group.as_deref().unwrap_or_default();
+        put_bytes(&mut self.bytes, group.as_bytes());
+    }
+
+    /// No other replica lacks what was finished and asked for here.
+    pub fn forgotten(&mut self, session: u64) {
+        put_varint(self.begin(tag::FORGOTTEN), session);
+    }
+
+    /// The client subscribed or unsubscribed, and another replica may not have received that.
+    pub fn touched(&mut self, session: u64, filter: &str) {
+        let out = self.begin(tag::TOUCHED);
+        put_varint(out, session);
+        put_bytes(out, filter.as_bytes());
     }
 
     fn reference(&mut self, id: MessageId) {

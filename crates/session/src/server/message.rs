@@ -31,6 +31,19 @@ pub struct MessageStream {
     pub stream: u8,
 }
 
+impl MessageStream {
+    /// The message with this number.
+    #[must_use]
+    pub const fn number(self, number: u64) -> MessageId {
+        MessageId {
+            node: self.node,
+            incarnation: self.incarnation,
+            stream: self.stream,
+            number,
+        }
+    }
+}
+
 /// Streams of messages that were sent nowhere else: a node has at most this many workers.
 const UNSENT: u8 = 128;
 

@@ -4,6 +4,7 @@
 //! crate `node`, which owns the sessions.
 
 mod epoch;
+mod finished;
 mod generations;
 mod inbound;
 mod journal;
@@ -15,6 +16,7 @@ mod stored;
 mod subscription;
 
 pub use epoch::{Epoch, Precedence};
+pub use finished::{FinishedMessages, FinishedRange};
 pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{

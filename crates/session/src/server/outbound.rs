@@ -11,6 +11,7 @@
 
 mod ages;
 mod inherited;
+mod record;
 mod tally;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc};
@@ -18,6 +19,7 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc};
 use thicket_mqtt::{PacketId, Qos};
 
 pub(super) use self::ages::Ages;
+use self::record::Record;
 pub use self::tally::{Tally, Waiting};
 use super::{MatchedIdentifiers, Message};
 use crate::time::Instant;
@@ -183,6 +185,8 @@ pub struct Outbound {
     /// See [`Outbound::next_sequence`].
     next_sequence: u64,
     ages: Ages,
+    /// What leaves is recorded here; `None`: every replica follows.
+    record: Option<Box<Record>>,
 }
 
 impl Outbound {
@@ -203,6 +207,7 @@ impl Outbound {
             in_window: 0,
             next_sequence: 1,
             ages: Ages::new(),
+            record: None,
         }
     }
 
@@ -339,7 +344,9 @@ impl Outbound {
         }
         let front = self.queue.front()?;
         if front.message.is_expired(now) {
-            return self.pop_queue().map(Started::Expired);
+            let expired = self.pop_queue()?;
+            self.note_finished(&expired);
+            return Some(Started::Expired(expired));
         }
         let qos = front.qos;
         let packet_id = match qos {
@@ -352,6 +359,9 @@ impl Outbound {
             }
         };
         let delivery = self.pop_queue()?;
+        if packet_id.is_none() {
+            self.note_finished(&delivery);
+        }
         Some(Started::Publish {
             packet_id,
             dup: false,
@@ -527,7 +537,8 @@ impl Outbound {
             Some(State::AwaitPuback(_)) => Acknowledged::Wrong,
             Some(State::AwaitPubrec(_) | State::AwaitPubcomp) if refused => self.finish(id),
             Some(state @ (State::AwaitPubrec(_) | State::AwaitPubcomp)) => {
-                *state = State::AwaitPubcomp;
+                let before = std::mem::replace(state, State::AwaitPubcomp);
+                self.note_left(&before);
                 Acknowledged::SendPubrel
             }
         }
@@ -549,6 +560,7 @@ impl Outbound {
             return self.finish_inherited(id);
         }
         let slot = std::mem::take(&mut self.slots[index]);
+        self.note_left(&slot.state);
         if slot.sent {
             self.in_window -= 1;
         }

@@ -9,10 +9,10 @@ use hashbrown::HashMap;
 use thicket_mqtt::{PacketId, Qos};
 
 use super::{
-    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, MessageId, Outbound,
-    PlainAppend, Redelivery, outbound::Ages,
+    Append, Delivery, FinishedMessages, FinishedRange, Inbound, InboundId, MatchedIdentifiers,
+    Message, MessageId, Outbound, PlainAppend, Redelivery, outbound::Ages,
 };
-use crate::time::Instant;
+use crate::{time::Instant, topic::SubscriptionFilter};
 
 /// A message the session holds.
 #[derive(Debug)]
@@ -172,6 +172,8 @@ pub struct RecoveredSession {
     next_sequence: u64,
     next_packet_id: Option<PacketId>,
     ages: Ages,
+    finished: FinishedMessages,
+    touched: Vec<SubscriptionFilter>,
 }
 
 impl RecoveredSession {
@@ -270,6 +272,28 @@ impl RecoveredSession {
         self.entries.remove(sequence);
     }
 
+    /// Messages are finished, and another replica may still hold them.
+    pub fn handle_finished(&mut self, range: FinishedRange) {
+        self.finished.insert(range);
+    }
+
+    /// The client subscribed or unsubscribed, and another replica may not have received that.
+    pub fn handle_touched(&mut self, filter: SubscriptionFilter) {
+        self.touched.push(filter);
+    }
+
+    /// No other replica lacks what was finished and asked for here.
+    pub fn handle_forgotten(&mut self) {
+        self.finished = FinishedMessages::default();
+        self.touched.clear();
+    }
+
+    /// Removes and returns the filters that were subscribed to or unsubscribed from while another replica may not have
+    /// received that. One may be there several times.
+    pub fn take_touched(&mut self) -> Vec<SubscriptionFilter> {
+        std::mem::take(&mut self.touched)
+    }
+
     /// A QoS 2 publication of the client.
     pub fn handle_inbound(&mut self, id: InboundId) {
         self.inbound_generation = self.inbound_generation.max(id.generation);
@@ -356,6 +380,7 @@ impl RecoveredSession {
         let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
         outbound.restore_stored(in_flight, queue, next_sequence);
         outbound.set_ages(self.ages);
+        outbound.add_finished(&self.finished);
         if let Some(next) = self.next_packet_id {
             outbound.set_next_packet_id(next);
         }

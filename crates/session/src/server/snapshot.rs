@@ -9,7 +9,8 @@ use thicket_mqtt::{
 };
 
 use super::{
-    Delivery, InboundId, MatchedIdentifiers, Message, MessageId, Redelivery, Subscription,
+    Delivery, FinishedMessages, FinishedRange, InboundId, MatchedIdentifiers, Message, MessageId,
+    Redelivery, Subscription,
 };
 use crate::{time::Instant, topic::SubscriptionFilter};
 
@@ -67,7 +68,7 @@ pub struct Branch {
     pub touched: Vec<SubscriptionFilter>,
     /// Not everything that the other node held then had arrived here.
     pub is_partial: bool,
-    /// The node was started again since, and may lack what it had: only what it accepted afterwards counts.
+    /// The node was started again since: nothing follows from what it lacks.
     pub is_interrupted: bool,
     /// It was a backup, and no client has connected to it since: its state of packets under way is from before.
     pub is_unserved: bool,
@@ -77,6 +78,8 @@ pub struct Branch {
     pub ancestors: Option<Vec<Ancestor>>,
     /// Messages that branches which it merged held when they were split off.
     pub shared: Vec<MessageId>,
+    /// What it has finished while another replica may have held it.
+    pub finished: FinishedMessages,
 }
 
 /// A delayed will.
@@ -366,6 +369,12 @@ impl Writer {
             }
             self.message_ids(&branch.shared);
         }
+        self.u32(branch.finished.ranges() as u32);
+        for range in branch.finished.iter() {
+            self.message_id(range.first);
+            self.u64(range.count);
+            self.bytes(range.group.as_deref().unwrap_or_default().as_bytes());
+        }
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -542,6 +551,16 @@ impl<'a> Reader<'a> {
             })?);
             branch.shared = self.list("messages of a branch", Self::message_id)?;
         }
+        let finished = self.list("finished messages", |reader| {
+            let (first, count) = (reader.message_id()?, reader.u64("finished messages")?);
+            let group = reader.text("finished messages")?;
+            Ok(FinishedRange {
+                first,
+                count,
+                group: (!group.is_empty()).then(|| group.into()),
+            })
+        })?;
+        branch.finished = finished.into_iter().collect();
         Ok(branch)
     }
 
@@ -700,6 +719,19 @@ mod tests {
                     stream: 3,
                     number: 4,
                 }],
+                finished: [(5, 3, None), (9, 1, Some("$share/g/a"))]
+                    .into_iter()
+                    .map(|(number, count, group)| FinishedRange {
+                        first: MessageId {
+                            node: 1,
+                            incarnation: 2,
+                            stream: 3,
+                            number,
+                        },
+                        count,
+                        group: group.map(Into::into),
+                    })
+                    .collect(),
             }),
         }
     }

@@ -55,9 +55,16 @@ impl Primaries {
             // The branches of an earlier partition have been merged since.
             for (_, session) in cx.sessions.iter_mut() {
                 session.divergence = None;
+                cx.journal.forget_finished(session);
             }
         }
         self.see(cx, now.instant, cluster.members.iter().copied().collect());
+        if self.is_partitioned(now.instant) {
+            let sessions = cx.sessions.iter_mut().map(|(_, session)| session);
+            for session in sessions.filter(|session| session.is_persistent()) {
+                session.outbound.record_finished();
+            }
+        }
         for node in gone {
             self.void.insert(node);
             self.lose_backups(cx, node);
@@ -233,7 +240,8 @@ impl Primaries {
                 } = *operation;
                 let session = cx.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
-                    session.divergence_mut().touch(filter);
+                    session.divergence_mut().touch(filter.clone());
+                    cx.journal.touched(session.stored, &filter);
                 }
             }
             Release::Replaced(key, number) => {

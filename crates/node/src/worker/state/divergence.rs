@@ -172,6 +172,14 @@ impl Session {
         self.divergence.get_or_insert_default()
     }
 
+    /// What a store, or the former primary, says of filters; see [`Divergence::touched`].
+    pub fn touch_all(&mut self, filters: Vec<SubscriptionFilter>) {
+        if !filters.is_empty() {
+            let divergence = self.divergence_mut();
+            filters.into_iter().for_each(|it| divergence.touch(it));
+        }
+    }
+
     /// A backup is promoted. `known` ascends; see [`Divergence`], also for the others.
     pub fn split_off(
         &mut self,
@@ -182,6 +190,7 @@ impl Session {
     ) {
         pending.sort_unstable();
         self.outbound.branch();
+        self.outbound.record_finished();
         self.inbound.branch();
         self.divergence = Some(Box::new(Divergence {
             from: Some(from),
@@ -215,7 +224,6 @@ impl Session {
 
     /// The description of this branch for another node.
     pub fn branch(&self, own: WorkerOfNode, now: Instant) -> Branch {
-        let is_branch = self.role.is_branch();
         let none = Divergence::default();
         let divergence = self.divergence.as_deref().unwrap_or(&none);
         let mut ancestors = self.ancestors.clone();
@@ -226,11 +234,12 @@ impl Session {
             pending: divergence.pending.clone(),
             touched: divergence.touched.iter().cloned().collect(),
             is_partial: divergence.is_partial,
-            is_interrupted: is_branch && self.interrupted_at > 0,
+            is_interrupted: self.is_interrupted,
             since_connect: self.connected_at.map(|at| now.since(at)),
             is_unserved: divergence.from.is_some() && !divergence.is_served,
             ancestors: Some(ancestors.0),
             shared: divergence.shared.iter().copied().collect(),
+            finished: self.outbound.finished().cloned().unwrap_or_default(),
         }
     }
 
@@ -246,6 +255,7 @@ impl Session {
     /// Sets the description that arrived with a session from another node.
     pub fn set_branch(&mut self, branch: &Branch) {
         self.ancestors.extend(branch);
+        self.outbound.add_finished(&branch.finished);
         if branch.from.is_some() {
             // Other nodes that have the session too give other generations to what its client publishes there.
             self.inbound.branch_names();
@@ -282,28 +292,9 @@ impl Session {
         })
     }
 
-    /// A backup has all of the session since this node was restarted. A branch that is being merged keeps its starting point, because its
-    /// in-flight messages and its queue are sent one after the other.
-    pub fn end_interruption(&mut self) {
-        if !self.role.is_branch() {
-            self.interrupted_at = 0;
-        }
-    }
-
-    /// The first message that another node merges.
-    pub fn first_own_sequence(&self) -> u64 {
-        if self.role.is_branch() {
-            self.interrupted_at
-        } else {
-            0
-        }
-    }
-
-    /// Whether the session is as the node found it in its data directory when it started.
-    pub fn is_as_stored(&self) -> bool {
-        let divergence = self.divergence.as_deref();
-        let was_used = divergence.is_some_and(|it| it.is_served || !it.touched.is_empty());
-        self.interrupted_at == self.outbound.next_sequence() && !was_used
+    /// A backup has all of the session since this node was restarted.
+    pub const fn end_interruption(&mut self) {
+        self.is_interrupted = false;
     }
 }
 

@@ -6,8 +6,8 @@
 use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
-        Append, Held, Inbound, JournalWriter, MessageId, PlainAppend, StoredMessage, Subscription,
-        encode_subscription,
+        Append, FinishedMessages, Held, Inbound, JournalWriter, MessageId, PlainAppend,
+        StoredMessage, Subscription, encode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -294,6 +294,38 @@ impl Journal {
         }
     }
 
+    /// What the session has finished since the last call, while another replica may hold it.
+    pub fn finished(&mut self, session: &mut Session) {
+        let stored = session.stored;
+        let finished = session.outbound.take_finished();
+        if stored.is_some() && !finished.is_empty() {
+            self.write_done();
+            self.write(stored, |writer| {
+                let ranges = finished.iter();
+                ranges.for_each(|range| writer.finished(stored.number, range));
+            });
+        }
+    }
+
+    /// The client subscribed or unsubscribed, and another replica may not have received that.
+    pub fn touched(&mut self, stored: StoredAs, filter: &SubscriptionFilter) {
+        if stored.is_some() && self.is_on {
+            self.writer.touched(stored.number, &filter.to_string());
+        }
+    }
+
+    /// No other replica lacks what the session has finished. What its client asked for goes with its divergence.
+    pub fn forget_finished(&mut self, session: &mut Session) {
+        let stored = session.stored;
+        if session.outbound.forget_finished() && stored.is_some() {
+            self.write_done();
+            self.write(stored, |writer| writer.forgotten(stored.number));
+            if self.is_on {
+                write_touched(&mut self.writer, session);
+            }
+        }
+    }
+
     /// A QoS 2 publication of the session's client arrived, or its conditions are met.
     pub fn inbound(&mut self, stored: StoredAs, inbound: &Inbound, packet_id: PacketId) {
         if stored.is_some()
@@ -425,6 +457,19 @@ pub(in crate::worker) fn write_counters(writer: &mut JournalWriter, session: &Se
     for id in session.inbound.stored() {
         writer.inbound(session.stored.number, id);
     }
+    let finished = session.outbound.finished();
+    for range in finished.into_iter().flat_map(FinishedMessages::iter) {
+        writer.finished(session.stored.number, &range);
+    }
+}
+
+/// What its client asked for while another node may not have received that. Only for this node: a backup that is promoted
+/// begins anew.
+pub(in crate::worker) fn write_touched(writer: &mut JournalWriter, session: &Session) {
+    let divergence = session.divergence.as_deref();
+    for filter in divergence.iter().flat_map(|it| &it.touched) {
+        writer.touched(session.stored.number, &filter.to_string());
+    }
 }
 
 /// The QoS 2 publications that a session accepted.
@@ -437,6 +482,7 @@ pub(in crate::worker) fn write_accepted(writer: &mut JournalWriter, session: &Se
 /// The counters of a session and all messages that it holds.
 pub(in crate::worker) fn write_messages(writer: &mut JournalWriter, now: Now, session: &Session) {
     write_counters(writer, session);
+    write_touched(writer, session);
     for held in session.outbound.held_from(0) {
         write_held(writer, now, session.stored.number, &held, 0);
     }

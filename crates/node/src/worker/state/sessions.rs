@@ -110,8 +110,8 @@ pub(in crate::worker) struct Session {
     pub is_over: bool,
     /// The hub's number of a merge that is reported when the backups have what was merged.
     pub merge_to_report: Option<u64>,
-    /// The sequence of its next message when the node started with what was stored; 0: another node has had all of it since.
-    pub interrupted_at: u64,
+    /// The node was started with what was stored, and no other node has had all of it since.
+    pub is_interrupted: bool,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -184,7 +184,7 @@ impl Session {
             merging: None,
             is_over: false,
             merge_to_report: None,
-            interrupted_at: 0,
+            is_interrupted: false,
             grant: None,
             rights: None,
             charge: Charge::default(),
@@ -280,7 +280,8 @@ impl Session {
     /// lost than late.
     #[inline]
     pub fn is_imported(&mut self, id: &MessageId, qos: Qos) -> bool {
-        let is_new_here = self.marks.is_empty() && self.imported.is_empty();
+        let is_new_here =
+            self.marks.is_empty() && self.imported.is_empty() && self.outbound.finished().is_none();
         !is_new_here && self.came_where_it_was(id, qos)
     }
 
@@ -292,8 +293,11 @@ impl Session {
         if qos == Qos::AtMostOnce {
             return self.marks.reach(*id);
         }
+        let finished = self.outbound.finished();
         // Beyond the mark there can be copies of retained messages.
-        self.marks.contain(*id) || self.imported.remove(id)
+        self.marks.contain(*id)
+            || self.imported.remove(id)
+            || finished.is_some_and(|finished| finished.contains(*id, None))
     }
 
     /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.

@@ -15,7 +15,7 @@ use thicket_simulation::{
 #[track_caller]
 fn play(nodes: u8, configure: impl Fn(&mut NodeSpec), scenario: impl Fn(&mut World, Parting)) {
     for parting in [Parting::Cut, Parting::Held] {
-        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (4, Weather::ROUGH)] {
             let mut world = World::new(seed, weather);
             for index in 0..nodes {
                 let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);

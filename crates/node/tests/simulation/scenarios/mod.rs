@@ -16,6 +16,7 @@ mod merging;
 mod partitions;
 mod rebalancing;
 mod relocation;
+mod restarts;
 mod retained;
 mod rights;
 mod scram;

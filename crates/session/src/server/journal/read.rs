@@ -6,7 +6,7 @@ use super::{
     Append, AppendRun, JournalEntry, JournalError, JournalVersion, MAXIMUM_RUN, PlainAppend,
     Publication, StoredMessage, flag, tag,
 };
-use crate::server::{Epoch, Generations, InboundId, MessageId, MessageStream};
+use crate::server::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream};
 
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
@@ -151,6 +151,25 @@ impl<'a> JournalEntries<'a> {
                 })
             }
             tag::RUN => self.run().map(JournalEntry::Run),
+            tag::FINISHED => {
+                let session = self.varint("session")?;
+                let (first, count) = (self.reference()?, self.varint("count")?);
+                let group = self.text("group")?;
+                let group = (!group.is_empty()).then(|| group.into());
+                let range = Box::new(FinishedRange {
+                    first,
+                    count,
+                    group,
+                });
+                Ok(JournalEntry::Finished { session, range })
+            }
+            tag::FORGOTTEN => Ok(JournalEntry::Forgotten {
+                session: self.varint("session")?,
+            }),
+            tag::TOUCHED => Ok(JournalEntry::Touched {
+                session: self.varint("session")?,
+                filter: self.text("filter")?,
+            }),
             tag::PASSED => Ok(JournalEntry::Passed {
                 session: self.varint("session")?,
                 message: self.reference()?,

@@ -54,6 +54,20 @@ fn plain(sequence: u64, packet_id: Option<u16>) -> PlainAppend {
     }
 }
 
+fn finished_entry(index: usize) -> JournalEntry<'static> {
+    let range = Box::new(finished()[index].clone());
+    JournalEntry::Finished { session: 3, range }
+}
+
+fn finished() -> [FinishedRange; 2] {
+    let range = |number, group: Option<&str>| FinishedRange {
+        first: message(number, 0).id,
+        count: number,
+        group: group.map(Into::into),
+    };
+    [range(300, None), range(u64::MAX, Some("$share/g/a/b"))]
+}
+
 fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     let mut writer = JournalWriter::default();
     let mut entries = Vec::new();
@@ -89,6 +103,11 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.members(3, &[7, u64::MAX]);
     writer.adopted(3, 1 << 100, Epoch::from_bits(9));
     writer.left(3);
+    for range in finished() {
+        writer.finished(3, &range);
+    }
+    writer.forgotten(3);
+    writer.touched(3, "a/#");
     writer.ended(3);
     for append in [
         plain(7, Some(65534)),
@@ -180,6 +199,13 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             epoch: Epoch::from_bits(9),
         },
         JournalEntry::Left { session: 3 },
+        finished_entry(0),
+        finished_entry(1),
+        JournalEntry::Forgotten { session: 3 },
+        JournalEntry::Touched {
+            session: 3,
+            filter: "a/#",
+        },
         JournalEntry::Ended { session: 3 },
         JournalEntry::Run(AppendRun {
             first: plain(7, Some(65534)),

@@ -151,6 +151,7 @@ impl Outbound {
             return Acknowledged::Unknown;
         };
         let (_, slot) = self.inherited.remove(index);
+        self.note_left(&slot.state);
         self.in_window -= u16::from(slot.sent);
         self.inherited_cursor -= usize::from(index < self.inherited_cursor);
         Acknowledged::Done
