@@ -104,6 +104,7 @@ impl Primaries {
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.is_interrupted = true;
+        session.inbound.handle_restart();
         let is_ours = log == cx.journal.log();
         if is_ours {
             cx.journal.pass_number(number);

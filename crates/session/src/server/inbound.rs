@@ -169,6 +169,11 @@ impl Inbound {
         self.is_branched = true;
     }
 
+    /// The node was started again. While it was down its client may have released at another node what it had sent here.
+    pub fn handle_restart(&mut self) {
+        self.split();
+    }
+
     /// Another node may have the session too, or had it: what the client releases there is received here later, or never.
     fn split(&mut self) {
         for (state, _) in self.ids.values_mut() {

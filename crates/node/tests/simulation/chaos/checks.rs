@@ -116,7 +116,7 @@ fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
     publication.qos == Qos::ExactlyOnce
         && life.is_some_and(|life| life.forks > 0)
-        && (!ledger.is_split || is_taken_by_both(ledger, publication))
+        && (!ledger.is_split || ledger.forgets_interests || is_taken_by_both(ledger, publication))
 }
 
 /// The session of its publisher.
@@ -181,9 +181,11 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger, used: &mut Excuses) -> Verdi
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
-            let is_promised = is_persistent
-                || (life.forked_at < publication.submitted_at
-                    && ledger.is_calm(publication.submitted_at, acknowledged_at));
+            let is_calm = ledger.is_calm(publication.submitted_at, acknowledged_at);
+            let is_forgotten = ledger.forgets_interests
+                && partitioned_since.is_some_and(|since| has_died(ledger, since, acknowledged_at));
+            let is_promised = (is_persistent && !is_forgotten)
+                || (life.forked_at < publication.submitted_at && is_calm);
             if publication.qos == Qos::AtMostOnce || !is_promised || !wanted || got[number] {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use super::plan::Fault;
 use super::run::{ENDING_MILLIS, FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
-use thicket_simulation::net::Parting;
+use thicket_simulation::{World, net::Parting};
 
 /// How long a node stands still, ms: from, to. Hellos go every 300 ms, a node is down after 1 s, a handshake may take 5 s.
 const PAUSES: [(u64, u64); 6] = [
@@ -305,6 +305,51 @@ impl Run {
             self.pass(100)?;
         }
         Err("the nodes find each other after a loss of power".into())
+    }
+
+    /// A node is killed while nodes are partitioned, and started again.
+    pub fn restart_partitioned(&mut self) -> super::checks::Verdict {
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        // The others may not have noticed the partition yet.
+        self.note_disturbed();
+        self.end(node)?;
+        let millis = self.random.below(3_000);
+        self.pass(millis)?;
+        self.start(node);
+        Ok(())
+    }
+
+    /// All nodes stop, in order or not, when every session has its backups. They boot in any order while clients go on.
+    pub fn boot_apart(&mut self) -> super::checks::Verdict {
+        if !self.is_settled() || !self.world.is_covered() {
+            return Ok(());
+        }
+        let stop = *self
+            .random
+            .pick(&[World::stop, World::kill, World::lose_power]);
+        self.ledger.kills.push(self.world.net.now);
+        self.note_disturbed();
+        for node in 0..self.plan.nodes {
+            self.note_end_of(node)?;
+            stop(&mut self.world, node);
+        }
+        self.pass(500)?;
+        let mut order: Vec<usize> = (0..self.plan.nodes).collect();
+        self.random.shuffle(&mut order);
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>8} nodes boot: {order:?}", self.world.net.now));
+        }
+        let (from, to) = *self.random.pick(&PAUSES);
+        for node in order {
+            self.start(node);
+            let until = self.world.net.now + self.random.between(from, to);
+            while self.world.net.now < until {
+                self.act();
+                let millis = self.random.below(4 * self.plan.pause);
+                self.pass(millis)?;
+            }
+        }
+        Ok(())
     }
 
     /// A node's wall clock is set back or forward; its monotonic one goes on.

@@ -111,6 +111,8 @@ pub struct Ledger {
     pub is_still: bool,
     /// Messages are refused where they exceed a limit.
     pub is_cramped: bool,
+    /// Nodes restart while they do not see others, and forget who subscribes there.
+    pub forgets_interests: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
     /// Connections that ended: client, node, when. If the node dies in the next moment, the will may have gone out and go out again, or

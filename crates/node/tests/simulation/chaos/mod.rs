@@ -259,6 +259,51 @@ fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
 }
 
 #[test]
+fn nodes_that_boot_one_after_the_other_lose_nothing() {
+    play(
+        "nodes_that_boot_one_after_the_other_lose_nothing",
+        Plan::BOOTED_APART,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_boot_one_after_the_other_lose_nothing_with_a_majority() {
+    play(
+        "nodes_that_boot_one_after_the_other_lose_nothing_with_a_majority",
+        Plan::BOOTED_APART_MAJORITY,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_boot_one_after_the_other_lose_nothing_with_two_backups() {
+    play(
+        "nodes_that_boot_one_after_the_other_lose_nothing_with_two_backups",
+        Plan::BOOTED_APART_WITH_TWO_BACKUPS,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_restart_while_they_are_partitioned_lose_nothing() {
+    play(
+        "nodes_that_restart_while_they_are_partitioned_lose_nothing",
+        Plan::RESTARTED_PARTITIONED,
+        &[],
+    );
+}
+
+#[test]
+fn two_nodes_that_restart_while_they_are_partitioned_lose_nothing() {
+    play(
+        "two_nodes_that_restart_while_they_are_partitioned_lose_nothing",
+        Plan::SPLIT_AND_RESTARTED,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_whose_links_stay_keep_every_promise() {
     play(
         "nodes_whose_links_stay_keep_every_promise",

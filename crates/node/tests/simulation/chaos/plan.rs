@@ -42,6 +42,11 @@ pub struct Plan {
     pub at_points: bool,
     /// Nodes have a data directory; all lose their power at once and are started again.
     pub blacks_out: bool,
+    /// Nodes have a data directory; all stop when every session has its backups, and boot in any order, for times on both sides of
+    /// every time-out apart. Clients connect to whatever is up.
+    pub boots_apart: bool,
+    /// A node is killed and started again while it is partitioned from others.
+    pub restarts_partitioned: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
     /// In half of the runs a node's clock is now and then set back or forward by up to an hour.
@@ -110,7 +115,7 @@ pub enum Fault {
 impl Plan {
     /// Nodes are partitioned now and then, in the middle of what they do.
     pub const fn is_disturbed(&self) -> bool {
-        self.splits || self.majority || self.pauses || !self.faults.is_empty()
+        self.splits || self.boots_apart || self.majority || self.pauses || !self.faults.is_empty()
     }
 
     /// Clients move to nodes that do not reach the primary of their session, nor a backup: they begin another session there.
@@ -120,7 +125,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 52] = [
+    pub const ALL: [(&'static str, Self); 57] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -133,10 +138,18 @@ impl Plan {
         ("DYING_AT_POINTS", Self::DYING_AT_POINTS),
         ("DYING_AT_POINTS_IN_TWOS", Self::DYING_AT_POINTS_IN_TWOS),
         ("POWER_LOSS", Self::POWER_LOSS),
+        ("BOOTED_APART", Self::BOOTED_APART),
+        ("BOOTED_APART_MAJORITY", Self::BOOTED_APART_MAJORITY),
+        (
+            "BOOTED_APART_WITH_TWO_BACKUPS",
+            Self::BOOTED_APART_WITH_TWO_BACKUPS,
+        ),
         ("LINK_LOSS", Self::LINK_LOSS),
         ("SPLIT", Self::SPLIT),
         ("PARTIAL_PARTITION", Self::PARTIAL_PARTITION),
         ("TWO_WAY_PARTITION", Self::TWO_WAY_PARTITION),
+        ("RESTARTED_PARTITIONED", Self::RESTARTED_PARTITIONED),
+        ("SPLIT_AND_RESTARTED", Self::SPLIT_AND_RESTARTED),
         ("MAJORITY", Self::MAJORITY),
         ("PAUSED", Self::PAUSED),
         ("PAUSED_ROAMING", Self::PAUSED_ROAMING),
@@ -197,6 +210,8 @@ impl Plan {
         more_backups: 0,
         at_points: false,
         blacks_out: false,
+        boots_apart: false,
+        restarts_partitioned: false,
         skew: 0,
         sets_clocks: true,
         weather: Weather::ROUGH,
@@ -278,6 +293,27 @@ impl Plan {
         blacks_out: true,
         ..Self::LINKED
     };
+    /// All nodes stop, and boot one after the other while clients come back.
+    pub const BOOTED_APART: Self = Self {
+        boots_apart: true,
+        stores: true,
+        resets: 0,
+        pause: 60,
+        actions: 600,
+        ..Self::LINKED
+    };
+    /// The same, and only a majority serves.
+    pub const BOOTED_APART_MAJORITY: Self = Self {
+        majority: true,
+        sets_clocks: false,
+        ..Self::BOOTED_APART
+    };
+    /// The same with two backups of each session.
+    pub const BOOTED_APART_WITH_TWO_BACKUPS: Self = Self {
+        backups: 2,
+        nodes: 4,
+        ..Self::BOOTED_APART
+    };
     /// Links break and come back.
     pub const LINK_LOSS: Self = Self {
         cuts_links: true,
@@ -307,6 +343,20 @@ impl Plan {
         parts: false,
         resets: 0,
         ..Self::PARTIAL_PARTITION
+    };
+    /// The same, and nodes are killed and started again meanwhile. Every node has every session: messages that are kept for nodes
+    /// that are down are in memory.
+    pub const RESTARTED_PARTITIONED: Self = Self {
+        restarts_partitioned: true,
+        stores: true,
+        backups: 3,
+        ..Self::TWO_WAY_PARTITION
+    };
+    /// The same with two nodes, whose clients go from the one to the other.
+    pub const SPLIT_AND_RESTARTED: Self = Self {
+        restarts_partitioned: true,
+        stores: true,
+        ..Self::SPLIT
     };
     /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is to be lost,
     /// whenever that was.

@@ -104,6 +104,15 @@ impl Run {
             if self.plan.blacks_out && self.random.chance(1, 40) {
                 self.black_out()?;
             }
+            if self.plan.restarts_partitioned
+                && !self.world.net.partings().is_empty()
+                && self.random.chance(1, 30)
+            {
+                self.restart_partitioned()?;
+            }
+            if self.plan.boots_apart && self.random.chance(1, 40) {
+                self.boot_apart()?;
+            }
             if self.plan.sets_clocks && self.clocks.chance(1, 40) {
                 let node = self.clocks.below(self.plan.nodes as u64) as usize;
                 self.set_clock(node);
@@ -152,7 +161,9 @@ impl Run {
             }
         }
         self.world.net.now = self.world.net.now.max(until);
-        let whole = self.world.is_whole();
+        let mut nodes = self.world.nodes.iter();
+        let are_up = !self.ledger.forgets_interests || nodes.all(|node| node.machines.is_some());
+        let whole = are_up && self.world.is_whole();
         let now = self.world.net.now;
         if let Some((_, end @ None)) = self.ledger.disturbed.last_mut()
             && whole
@@ -171,9 +182,14 @@ impl Run {
         let downs = self.world.nodes.iter().map(|node| node.downs).sum();
         if downs > self.downs {
             self.downs = downs;
-            if !matches!(self.ledger.disturbed.last(), Some((_, None))) {
-                self.ledger.disturbed.push((self.world.net.now, None));
-            }
+            self.note_disturbed();
+        }
+    }
+
+    /// Not all nodes are linked from now on.
+    pub fn note_disturbed(&mut self) {
+        if !matches!(self.ledger.disturbed.last(), Some((_, None))) {
+            self.ledger.disturbed.push((self.world.net.now, None));
         }
     }
 

@@ -148,8 +148,12 @@ impl Run {
             excuses: super::checks::Excuses::new(),
             ledger: Ledger {
                 is_split: plan.is_disturbed() && !plan.is_partitioned_while_clients_move(),
-                has_partitions: plan.parts || plan.pauses || !plan.faults.is_empty(),
+                has_partitions: plan.parts
+                    || plan.boots_apart
+                    || plan.pauses
+                    || !plan.faults.is_empty(),
                 is_cramped: plan.is_cramped,
+                forgets_interests: plan.boots_apart || plan.restarts_partitioned,
                 others: plan.nodes - 1,
                 is_still: !plan.roams,
                 ..Ledger::default()

@@ -61,7 +61,12 @@ impl Run {
                     end.is_none_or(|end| end >= since) && (!self.ledger.is_split || was_moving)
                 };
                 let mut disturbed = self.ledger.disturbed.iter();
-                if is_lost && disturbed.any(|(start, end)| may_be_lost(*start, *end)) {
+                if is_lost
+                    && self.ledger.forgets_interests
+                    && disturbed.any(|(_, end)| end.is_none())
+                {
+                    // Its session is at a node that is not up yet, and is merged with this one when it is.
+                } else if is_lost && disturbed.any(|(start, end)| may_be_lost(*start, *end)) {
                     // Partitioned nodes each had a session, and one was given up.
                     record.end_life(now);
                 } else if is_lost {
@@ -79,8 +84,9 @@ impl Run {
                 }
                 record.is_established = record.is_persistent;
                 if is_forked && self.ledger.is_split {
-                    // What both nodes sent may have come twice.
-                    record.life().forks += usize::from(has_moved);
+                    // What both nodes sent may have come twice. A client that finds no session forgets what it has received.
+                    let forgets = self.ledger.forgets_interests && !session_present;
+                    record.life().forks += usize::from(has_moved || forgets);
                     record.life().forked_at = now;
                 } else if is_forked {
                     record.life().forks += 1;
@@ -177,7 +183,8 @@ impl Run {
                 let is_refused = self.plan.majority && code as u8 == 0x97;
                 let has_ended = (self.plan.rights_end || self.plan.tokens) && code as u8 == 0xA0;
                 let is_drained = self.plan.faults.contains(&Fault::Drain) && code as u8 == 0x9C;
-                let is_told_why = is_refused || has_ended || is_drained;
+                let is_stopped = self.plan.boots_apart && code as u8 == 0x8B;
+                let is_told_why = is_refused || has_ended || is_drained || is_stopped;
                 if ![0x8E, 0x8D].contains(&(code as u8)) && !is_told_why {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
