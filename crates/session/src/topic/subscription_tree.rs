@@ -11,8 +11,9 @@ use crate::seeded_hash::SeededHash;
 /// A value for each topic filter, and the values of all filters that match a topic.
 ///
 /// Filters without wildcards are in a hash table, the others in a trie. A match costs one lookup, and for the trie at most one
-/// visit to each node whose path matches a prefix of the topic: filters full of `+` make it no worse. Nothing
-/// recurses, and only a trie deeper than 16 levels makes a match allocate.
+/// visit to each node whose path matches a prefix of the topic, of which there are at most two for each filter, and a comparison of two
+/// numbers for each level of these filters: filters full of `+` or of many levels make it no worse. Nothing recurses, and only a trie
+/// deeper than 16 levels makes a match allocate.
 #[derive(Debug)]
 pub struct SubscriptionTree<V> {
     hash: SeededHash,
@@ -378,6 +379,26 @@ mod tests {
         visits = 0;
         tree.for_each_match(&format!("{}b", "a/".repeat(depth - 1)), |_| visits += 1);
         assert_eq!(visits, 1 << (depth - 1));
+    }
+
+    /// Each pair of filters parts at its last level only, and a topic comes close to every one of them.
+    #[test]
+    fn filters_of_many_levels_cost_two_nodes_each_and_a_match_few_steps() {
+        const FILTERS: u32 = 9_900;
+        let mut tree = SubscriptionTree::<u32>::new(3);
+        for number in 0..FILTERS {
+            let bit = |bit: u32| if number / 2 >> bit & 1 == 1 { "+" } else { "a" };
+            let front: Vec<_> = (0..13).map(bit).collect();
+            let last = if number % 2 == 0 { "b" } else { "c" };
+            let text = format!("{}{}/{last}", front.join("/"), "/+".repeat(114));
+            *tree.entry(&filter(&text)) += 1;
+        }
+        assert!(tree.wildcard.arena_len() <= 2 * FILTERS as usize + 1);
+        let steps = tree.for_each_match(&vec!["a"; 128].join("/"), |_| panic!("no match"));
+        assert!(steps < 10 * u64::from(FILTERS), "{steps}");
+        let mut found = 0;
+        tree.for_each_match(&format!("{}b", "a/".repeat(127)), |_| found += 1);
+        assert_eq!(found, FILTERS / 2);
     }
 
     #[test]

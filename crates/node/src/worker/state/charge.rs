@@ -9,7 +9,7 @@ use std::{
 
 use thicket_session::{
     server::{StoredWill, Tally},
-    topic::SubscriptionFilter,
+    topic::{SubscriptionFilter, level_count},
 };
 
 use crate::Limits;
@@ -20,6 +20,12 @@ pub(in crate::worker) const SUBSCRIPTION_BYTES: u64 = 1024;
 
 /// What it costs at each worker of the node, which all know where its subscribers are. Measured: 0.3 KB.
 pub(in crate::worker) const WORKER_BYTES: u64 = 384;
+
+/// Levels of a filter with wildcards that are among what it costs above.
+const LEVELS: u64 = 8;
+
+/// What each further level costs in the tree of each worker, and in that of the hub: its number, and its text where no other filter has it.
+const LEVEL_BYTES: u64 = 64;
 
 /// What a user or an address uses.
 #[derive(Debug)]
@@ -55,8 +61,15 @@ impl Charge {
 
     /// What a subscription costs.
     pub fn cost(&self, filter: &SubscriptionFilter) -> u64 {
-        let text = filter.filter.as_str().len() as u64;
-        text + SUBSCRIPTION_BYTES + WORKER_BYTES * u64::from(self.workers)
+        let text = filter.filter.as_str();
+        let workers = u64::from(self.workers);
+        let levels = if filter.filter.has_wildcards() {
+            (level_count(text) as u64).saturating_sub(LEVELS)
+        } else {
+            0
+        };
+        let everywhere = WORKER_BYTES * workers + LEVEL_BYTES * levels * (workers + 1);
+        text.len() as u64 + SUBSCRIPTION_BYTES + everywhere
     }
 
     /// The account that is charged for what its client has retained, and for what is queued: of its user, or of the address of a client without one.
