@@ -13,7 +13,9 @@
 //! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be flushed by the engine's one thread: a thread that
 //!   must never wait should not change a store.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use fjall::{AbstractTree, Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
@@ -101,6 +103,22 @@ pub enum StoreOp<'a> {
         /// The key.
         key: &'a [u8],
     },
+}
+
+impl StoreOp<'_> {
+    /// Whether the store can hold it: nothing that [`Store::commit`] refuses as misuse.
+    ///
+    /// # Errors
+    /// `TooLarge` and `EmptyKey`.
+    pub fn check(&self) -> Result<()> {
+        match *self {
+            StoreOp::Put { key, value, .. } => {
+                check_key(key)?;
+                check_len("value", value.len(), MAXIMUM_VALUE)
+            }
+            StoreOp::Remove { key, .. } => check_key(key),
+        }
+    }
 }
 
 /// The durability of a commit when it returns.
@@ -192,10 +210,14 @@ impl Store {
     /// # Errors
     /// `ForeignFormat`, `ForeignNode`, `OutOfSpace` for a new one, and `Store` with the engine's words.
     pub fn open(directory: &Path, config: StoreConfig) -> Result<Self> {
-        if !directory.exists() {
-            Self::create(directory, config)?;
-        }
-        Self::open_here(directory, config)
+        // The engine panics on some damaged files that it reads. Nothing of it is used after that.
+        let opened = catch_unwind(|| {
+            if !directory.exists() {
+                Self::create(directory, config)?;
+            }
+            Self::open_here(directory, config)
+        });
+        opened.unwrap_or_else(|panic| Err(damaged(directory, "be opened", &*panic)))
     }
 
     /// Creates a new store under another name and renames it when all of it is on disk: the engine cannot open a store that a loss of power left
@@ -282,20 +304,18 @@ impl Store {
         let mut bytes = 0;
         let mut is_changed = [false; KEYSPACES];
         for op in ops {
+            op.check()?;
             match *op {
                 StoreOp::Put {
                     keyspace,
                     key,
                     value,
                 } => {
-                    check_key(key)?;
-                    check_len("value", value.len(), MAXIMUM_VALUE)?;
                     bytes += (key.len() + value.len()) as u64;
                     is_changed[keyspace.index()] = true;
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
-                    check_key(key)?;
                     bytes += key.len() as u64;
                     is_changed[keyspace.index()] = true;
                     batch.remove(&self.trees[keyspace.index()], key);
@@ -394,11 +414,19 @@ impl Store {
         keyspace: Keyspace,
         prefix: &[u8],
     ) -> impl Iterator<Item = Result<Entry>> + use<'a> {
-        let entries = self.trees[keyspace.index()].prefix(prefix).map(|guard| {
-            let (key, value) = guard
-                .into_inner()
-                .map_err(|error| store_error(&self.directory, "read", &error))?;
-            Ok(Entry { key, value })
+        let mut guards = Some(self.trees[keyspace.index()].prefix(prefix));
+        let entries = std::iter::from_fn(move || {
+            let next = || Some(guards.as_mut()?.next()?.into_inner());
+            // As at the start, damaged files may make the engine panic; nothing more is read then.
+            match catch_unwind(AssertUnwindSafe(next)) {
+                Ok(Some(Ok((key, value)))) => Some(Ok(Entry { key, value })),
+                Ok(Some(Err(error))) => Some(Err(store_error(&self.directory, "read", &error))),
+                Ok(None) => None,
+                Err(panic) => {
+                    guards = None;
+                    Some(Err(damaged(&self.directory, "read", &*panic)))
+                }
+            }
         });
         entries.filter(move |entry| {
             let is_format = keyspace == Keyspace::Node
@@ -435,6 +463,20 @@ fn check_len(what: &'static str, len: usize, maximum: usize) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// The error for a panic of the engine.
+fn damaged(directory: &Path, action: &'static str, panic: &(dyn Any + Send)) -> StorageError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StorageError::Store {
+        path: directory.to_owned(),
+        action,
+        problem: format!(
+            "its files are damaged ({}); restore the data directory from a backup, or move the store away and accept the loss",
+            text.unwrap_or("the engine gave no reason")
+        ),
+    }
 }
 
 /// Converts the engine's errors.
@@ -651,6 +693,74 @@ mod tests {
             store.commit(&[op], Durability::Written).expect("space");
             // Of one that is larger the engine asks its thread to write it out, with each commit anew.
             assert!(tree.tree.active_memtable().size() < config.memtable_bytes);
+        }
+    }
+
+    /// Whatever is damaged, the store opens, or an error names it: no panic.
+    #[test]
+    fn a_damaged_store_is_refused_in_words_or_read() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
+        let store = Store::open(&path, StoreConfig::new(1)).expect("new");
+        for number in 0..200_u32 {
+            let key = number.to_be_bytes();
+            let op = put(Keyspace::Sessions, &key, &[7; 300]);
+            store.commit(&[op], Durability::Written).expect("space");
+            if number == 100 {
+                let tree = &store.trees[Keyspace::Sessions.index()];
+                tree.rotate_memtable_and_wait().expect("written");
+            }
+        }
+        drop(store);
+        let mut files = Vec::new();
+        let mut directories = vec![path.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("a directory") {
+                let entry = entry.expect("an entry").path();
+                match entry.is_dir() {
+                    true => directories.push(entry),
+                    false => files.push(entry),
+                }
+            }
+        }
+        files.sort();
+        for file in files {
+            let whole = std::fs::read(&file).expect("a file");
+            let changes: [fn(&mut Vec<u8>); 6] = [
+                |bytes| bytes.truncate(bytes.len() / 2),
+                |bytes| bytes.clear(),
+                |bytes| bytes.iter_mut().take(16).for_each(|byte| *byte ^= 0xFF),
+                |bytes| {
+                    bytes
+                        .iter_mut()
+                        .rev()
+                        .take(16)
+                        .for_each(|byte| *byte ^= 0xFF)
+                },
+                |bytes| {
+                    bytes
+                        .iter_mut()
+                        .rev()
+                        .take(64)
+                        .for_each(|byte| *byte = 0xFF)
+                },
+                |bytes| bytes.iter_mut().step_by(97).for_each(|byte| *byte = !*byte),
+            ];
+            for (number, change) in changes.iter().enumerate() {
+                let mut bytes = whole.clone();
+                change(&mut bytes);
+                std::fs::write(&file, bytes).expect("a file");
+                let opened = Store::open(&path, StoreConfig::new(1));
+                let read = opened.map(|store| {
+                    let entries = store.iterate(Keyspace::Sessions);
+                    entries.filter_map(Result::err).count()
+                });
+                if let Err(error) = read {
+                    let words = error.to_string();
+                    assert!(words.contains("data"), "{file:?} {number}: {words}");
+                }
+            }
+            std::fs::write(&file, whole).expect("a file");
         }
     }
 

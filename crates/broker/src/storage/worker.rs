@@ -234,7 +234,7 @@ impl WorkerStorage {
             SyncMode::Interval | SyncMode::None => Durability::Written,
         };
         let all = self.deferred.iter().chain(operations);
-        let changes: Vec<StoreOp<'_>> = all.map(operation).collect();
+        let changes: Vec<StoreOp<'_>> = all.map(operation).filter(is_possible).collect();
         match self.store.commit(&changes, durability) {
             Ok(()) => {
                 self.deferred.clear();
@@ -417,6 +417,16 @@ const fn stored_status(space: u64) -> LogStatus {
         is_short: false,
         values_space: space,
     }
+}
+
+/// Whether the store can hold a change. What clients choose is checked before it is accepted, so a change that it cannot hold is a fault of the node: that
+/// one change is lost and named, and the others are stored.
+fn is_possible(change: &StoreOp<'_>) -> bool {
+    let checked = change.check();
+    if let Err(error) = &checked {
+        tracing::error!(%error, "a change of a session or a retained message is not stored");
+    }
+    checked.is_ok()
 }
 
 fn operation(operation: &StoreOperation) -> StoreOp<'_> {

@@ -25,7 +25,7 @@ pub enum TopicFilterError {
     /// A filter has at least one character [MQTT-4.7.3-1].
     #[error("topic filter is empty")]
     Empty,
-    /// Longer than a string of the protocol can be [MQTT-4.7.3-3].
+    /// Longer than a string of the protocol can be [MQTT-4.7.3-3], or than what is kept of a subscription.
     #[error("topic filter has {bytes} bytes")]
     TooLong {
         /// Its length.

@@ -17,6 +17,10 @@ pub use subscription_tree::SubscriptionTree;
 /// The longest topic name or filter in bytes [MQTT-4.7.3-3].
 pub const MAXIMUM_TOPIC_BYTES: usize = 65_535;
 
+/// The longest filter of a subscription in bytes, with its share name and the prefix of the listener. It is less than what a packet holds: a store has a
+/// key for each subscription, which begins with the number of the session and has at most as many bytes as a topic.
+pub const MAXIMUM_SUBSCRIPTION_BYTES: usize = MAXIMUM_TOPIC_BYTES - 15;
+
 /// Whether `filter` matches `topic` (5.0, 4.7): the plain rule for one pair, both taken to be valid.
 ///
 /// Makes one pass over both. For many filters use a [`SubscriptionTree`].

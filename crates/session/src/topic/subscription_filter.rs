@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thicket_mqtt::ReasonCode;
 
-use super::{DEFAULT_MAXIMUM_LEVELS, TopicFilter, TopicFilterError};
+use super::{DEFAULT_MAXIMUM_LEVELS, MAXIMUM_SUBSCRIPTION_BYTES, TopicFilter, TopicFilterError};
 
 const SHARE_PREFIX: &str = "$share/";
 
@@ -78,6 +78,9 @@ impl SubscriptionFilter {
         text: &str,
         maximum: usize,
     ) -> Result<Self, SubscriptionFilterError> {
+        if text.len() > MAXIMUM_SUBSCRIPTION_BYTES {
+            return Err(TopicFilterError::TooLong { bytes: text.len() }.into());
+        }
         let Some(shared) = text.strip_prefix(SHARE_PREFIX) else {
             let filter = TopicFilter::with_maximum_levels(text, maximum)?;
             return Ok(Self {
@@ -130,6 +133,8 @@ mod tests {
     fn subscription_filters_are_parsed() {
         let misplaced = Error::TopicFilter(TopicFilterError::MisplacedMultiLevelWildcard);
         let null = Error::TopicFilter(TopicFilterError::NullCharacter);
+        let longest = "a".repeat(65_520);
+        let too_long = format!("$share/g/{}", "a".repeat(65_520 - 8));
         type Parts = (Option<&'static str>, &'static str);
         let cases: &[(&str, &str, Result<Parts, Error>)] = &[
             ("not shared", "a/+", Ok((None, "a/+"))),
@@ -164,6 +169,13 @@ mod tests {
             ),
             ("null in the name", "$share/g\0/a", Err(null)),
             ("bad filter", "$share/g/a/#/b", Err(misplaced)),
+            (
+                "too long",
+                &too_long,
+                Err(Error::TopicFilter(TopicFilterError::TooLong {
+                    bytes: 65_521,
+                })),
+            ),
         ];
         for (name, text, expected) in cases {
             let parsed = SubscriptionFilter::parse(text);
@@ -179,5 +191,6 @@ mod tests {
                 Err(error) => assert_eq!(error.reason_code() as u8, 0x8F, "{name}"),
             }
         }
+        assert!(SubscriptionFilter::parse(&longest).is_ok());
     }
 }
