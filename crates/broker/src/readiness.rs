@@ -30,6 +30,12 @@ pub(crate) enum Unready {
         /// Why there was last no link: it was refused, here or by another node, or the name of a node was not found.
         last: Option<String>,
     },
+    #[error("node {node} has acknowledged nothing for {seconds} s: what is published waits for it")]
+    Stalled {
+        /// Its name.
+        node: String,
+        seconds: u64,
+    },
     #[error("memory limit reached: new connections are refused")]
     Memory,
     #[error("{}", crate::disk::NOT_STORED)]
@@ -121,9 +127,25 @@ impl Expectation {
             Err(Unready::Starting)
         } else if !membership.serves {
             Err(Unready::Minority)
+        } else if let Some(unmet) = unmet {
+            Err(unmet)
         } else {
-            unmet.map_or(Ok(()), Err)
+            stalled(hub.slowest_link())
         }
+    }
+}
+
+/// A link over which nothing has been acknowledged for longer than this has stalled, although its node answers heartbeats.
+const STALLED: Duration = Duration::from_secs(30);
+
+/// Whether publishers have waited too long for one of the other nodes.
+fn stalled(slowest: Option<(String, Duration)>) -> Result<(), Unready> {
+    match slowest {
+        Some((node, waits)) if waits >= STALLED => Err(Unready::Stalled {
+            node,
+            seconds: waits.as_secs(),
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -166,6 +188,7 @@ impl Reminder {
             Unready::Starting
             | Unready::Draining
             | Unready::Minority
+            | Unready::Stalled { .. }
             | Unready::Memory
             | Unready::Disk
             | Unready::Keys => is_other,
@@ -196,6 +219,18 @@ mod tests {
     #[test]
     fn a_node_that_expects_one_node_is_content_alone() {
         assert_eq!(Expectation::new(1, LastRefusal::default()).unmet(1), None);
+    }
+
+    #[test]
+    fn a_link_that_acknowledges_nothing_for_long_is_named() {
+        let judge = |seconds| stalled(Some(("b".to_owned(), Duration::from_secs(seconds))));
+        assert_eq!(stalled(None), Ok(()));
+        assert_eq!(judge(29), Ok(()));
+        let text = judge(31).expect_err("too long").to_string();
+        assert!(
+            text.starts_with("node b has acknowledged nothing for 31 s"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -141,6 +141,13 @@ pub enum Output {
         /// Ascending, not touching.
         ranges: Vec<RangeInclusive<u64>>,
     },
+    /// A message of another node cannot be read, and was not delivered: it must be admitted, when its publisher can be refused.
+    Unreadable {
+        /// Whose it is.
+        origin: Origin,
+        /// Its number.
+        number: u64,
+    },
     /// Other nodes have a record of this one with this or a higher incarnation: this is our incarnation from now on. Numbers of messages continue.
     IncarnationChanged {
         /// The new one.

@@ -98,6 +98,12 @@ impl Outbound {
         self.credit.window
     }
 
+    /// The first pending number of each stream that has one.
+    pub(crate) fn first_pending(&self) -> impl Iterator<Item = (StreamId, u64)> + '_ {
+        let streams = self.streams.iter();
+        streams.filter_map(|(stream, queue)| Some((*stream, *queue.pending.front()?)))
+    }
+
     /// The last pending number of each stream that has one.
     pub(crate) fn last_pending(&self) -> Vec<(StreamId, u64)> {
         self.streams

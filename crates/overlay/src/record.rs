@@ -385,6 +385,22 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The number of the record at the start of `bytes`, and its length, whatever the rest of it is: a reader that cannot use it can refuse it, and go on with the
+/// next one. `None`: not even that can be read.
+pub(crate) fn outline(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut outer = Reader::new(bytes);
+    let mut reader = Reader::new(outer.bytes().ok()?);
+    let len = bytes.len() - outer.rest().len();
+    let flags = reader.u16().ok()?;
+    if flags & flag::RESERVED != 0 {
+        return None;
+    }
+    if flags & flag::EXPIRY != 0 {
+        reader.u64().ok()?;
+    }
+    Some((number(&mut reader).ok()?, len))
+}
+
 /// A number below the maximum, so that another one can follow.
 #[inline]
 fn number(reader: &mut Reader<'_>) -> Result<u64, WireError> {

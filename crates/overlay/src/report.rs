@@ -95,6 +95,8 @@ pub struct OverlayCounters {
     pub refused_links: u64,
     /// Messages refused because the resend buffer was full.
     pub refused_messages: u64,
+    /// Records of other nodes that cannot be read: dropped, and refused to their publishers.
+    pub unreadable_messages: u64,
     /// Addresses not kept because the table was full.
     pub refused_addresses: u64,
     /// Messages of other nodes passed on along trees, once for each branch.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::identity::{Incarnation, NodeId, StreamId};
-use crate::record::{Record, age_expiry};
+use crate::record::{Record, age_expiry, outline};
 use crate::wire::{Reader, WireError, put_varint};
 
 /// The version at the start of every batch on a tree.
@@ -255,7 +255,10 @@ impl OpenBatch {
 /// A record of a batch on a tree.
 #[derive(Debug)]
 pub(crate) struct TreeRecord<'a> {
+    /// Only its number, if it cannot be read.
     pub(crate) record: Record<'a>,
+    /// Why it cannot be read: each destination refuses it.
+    pub(crate) problem: Option<WireError>,
     /// As encoded.
     pub(crate) bytes: &'a [u8],
     /// For each remaining destination, ascending; none for a record without a number.
@@ -271,10 +274,13 @@ pub(crate) fn age_records(
     let mut at = 0;
     while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
         age_expiry(rest, elapsed_ms);
-        let (record, len) = Record::decode(rest)?;
+        let Some((number, len)) = outline(rest) else {
+            Record::decode(rest)?;
+            return Ok(());
+        };
         let mut reader = Reader::new(rest);
         reader.take(len)?;
-        for _ in 0..if record.number > 0 { destinations } else { 0 } {
+        for _ in 0..if number > 0 { destinations } else { 0 } {
             reader.varint()?;
         }
         at += rest.len() - reader.rest().len();
@@ -290,7 +296,19 @@ pub(crate) fn read_records(
     let mut reader = Reader::new(bytes);
     let mut records = Vec::new();
     while !reader.is_empty() {
-        let (record, len) = Record::decode(reader.rest())?;
+        let (record, len, problem) = match Record::decode(reader.rest()) {
+            Ok((record, len)) => (record, len, None),
+            Err(error) => {
+                let Some((number, len)) = outline(reader.rest()) else {
+                    return Err(error);
+                };
+                let record = Record {
+                    number,
+                    ..Record::default()
+                };
+                (record, len, Some(error))
+            }
+        };
         let bytes = reader.take(len)?;
         let count = if record.number > 0 { destinations } else { 0 };
         let mut gaps = Vec::with_capacity(count);
@@ -306,6 +324,7 @@ pub(crate) fn read_records(
         }
         records.push(TreeRecord {
             record,
+            problem,
             bytes,
             gaps,
         });

@@ -116,6 +116,9 @@ pub struct OverlayCountersEntry {
     pub repeated_records: u64,
     /// How many records came that name the node that answers, and were not written by it.
     pub altered_records: u64,
+    /// Messages of other nodes that could not be read: dropped, and refused to their publishers.
+    #[serde(default)]
+    pub unreadable_messages: u64,
     /// Messages of other nodes that this one relayed over trees.
     pub relayed_messages: u64,
     /// Their bytes.
@@ -288,6 +291,7 @@ impl OverlayEntry {
                 refused_links: counters.refused_links,
                 repeated_records: counters.repeated_records,
                 altered_records: counters.altered_records,
+                unreadable_messages: counters.unreadable_messages,
                 relayed_messages: counters.relayed_messages,
                 relayed_bytes: counters.relayed_bytes,
                 relay_drops: counters.relay_drops,

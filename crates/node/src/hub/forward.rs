@@ -279,7 +279,7 @@ impl Hub {
     }
 
     /// The origin as workers identify it; `None`: the node is unknown by now.
-    fn message_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
+    pub(super) fn message_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
         Some(Origin {
             node: self.cx.overlay.node_of(origin.slot)?,
             incarnation: origin.incarnation,

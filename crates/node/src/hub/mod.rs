@@ -597,6 +597,11 @@ impl Hub {
             } => self.handle_control(now, from, kind, &payload),
             Output::ControlLost { slot } => self.handle_control_lost(now, slot),
             Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
+            Output::Unreadable { origin, number } => {
+                if let Some(origin) = self.message_origin(origin) {
+                    self.handle_worker_refused(origin, vec![(number, number)]);
+                }
+            }
             Output::IdentityInUse { address } => {
                 let node = self.cx.own();
                 let problem = format!(

@@ -1,6 +1,6 @@
 //! How a node finds out whether its side of the cluster has [quorum](super::quorum), and what follows; the members of the cluster.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot, NodeStatus, Output};
 use thicket_session::time::Instant;
@@ -297,6 +297,17 @@ impl Hub {
 }
 
 impl HubView<'_> {
+    /// The node that has not acknowledged the oldest message for the longest time, by name, and that time. Publishers wait for it.
+    #[must_use]
+    pub fn slowest_link(&self) -> Option<(String, Duration)> {
+        let overlay = &self.hub.cx.overlay;
+        let waits = overlay.nodes().into_iter().filter_map(|status| {
+            let waits = overlay.unadmitted_for(status.slot)?;
+            Some((status.name, waits))
+        });
+        waits.max_by_key(|(_, waits)| *waits)
+    }
+
     /// The operator's report of all this.
     #[must_use]
     pub fn membership(&self) -> MembershipReport {

@@ -1,6 +1,7 @@
 //! Data messages: from the workers into the resend buffer and onto the links, and from the links to the workers.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use thicket_mqtt::Qos;
 use thicket_session::time::Instant;
@@ -9,15 +10,24 @@ use super::messages::LinkError;
 use super::{Overlay, PACKET_OVERHEAD};
 use crate::channel::Channel;
 use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
-use crate::interface::{Delivery, Forward, ForwardError, Unacknowledged};
+use crate::interface::{Delivery, EventLevel, Forward, ForwardError, Output, Unacknowledged};
 use crate::link::Link;
 use crate::peer::{Peer, PeerState};
-use crate::record::{BatchHeader, Record, age_expiry, split};
+use crate::record::{BatchHeader, Record, Records, age_expiry, outline, split};
 use crate::routing::RoutingMode;
 use crate::store::Store;
+use crate::wire::WireError;
 
 /// At most this many consecutive records are appended to a batch at once.
 const ROW: u64 = 256;
+
+/// A record of another node that cannot be read.
+#[derive(Debug)]
+pub(super) struct RefusedRecord {
+    pub number: u64,
+    pub len: usize,
+    pub error: WireError,
+}
 
 impl Overlay {
     /// Sends a message to its destinations. A numbered message is kept until each of them has admitted it or is down.
@@ -208,6 +218,16 @@ impl Overlay {
             .unwrap_or_default()
     }
 
+    /// For how long a node that is not down has not admitted the oldest message that it must; `None`: it has admitted all.
+    #[must_use]
+    pub fn unadmitted_for(&self, slot: NodeSlot) -> Option<Duration> {
+        let peer = self.peer(slot).filter(|peer| !peer.is_down())?;
+        let kept = |(stream, number)| self.store.sendable(stream, number);
+        let first = peer.outbound.first_pending().filter_map(kept);
+        let oldest = first.map(|it| it.at).min()?;
+        Some(self.last_round.since(oldest))
+    }
+
     /// Whether `slot` has admitted everything up to these numbers, or is down.
     #[must_use]
     pub fn has_admitted(&self, slot: NodeSlot, numbers: &[(StreamId, u64)]) -> bool {
@@ -277,9 +297,27 @@ impl Overlay {
             incarnation,
             stream,
         };
+        let slack = u64::from(crate::MAXIMUM_PACKET_BYTES);
         let mut record = Record::default();
-        while let Some(bytes) = records.read_into(&mut record)? {
-            let slack = u64::from(crate::MAXIMUM_PACKET_BYTES);
+        let mut refused = Vec::new();
+        loop {
+            let rest = records.rest();
+            let bytes = match records.read_into(&mut record) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => break,
+                Err(error) => {
+                    // Its node would send it again over each new link: refused, it is not.
+                    let Some((number, len)) = outline(rest) else {
+                        return Err(error.into());
+                    };
+                    peer.counters.data_in_messages += 1;
+                    (peer.inbound).arrive(incarnation, stream, number, len as u32, slack)?;
+                    refused.push(RefusedRecord { number, len, error });
+                    record = Record::default();
+                    records = Records::new(rest.get(len..).unwrap_or_default());
+                    continue;
+                }
+            };
             peer.counters.data_in_messages += 1;
             if peer.inbound.arrive(
                 incarnation,
@@ -297,7 +335,30 @@ impl Overlay {
                 peer.counters.duplicates += 1;
             }
         }
+        self.refuse_records(origin, refused);
         Ok(())
+    }
+
+    /// Records of another node that cannot be read: they are dropped, and the hub lets their publisher be refused before they are acknowledged.
+    pub(super) fn refuse_records(&mut self, origin: Origin, refused: Vec<RefusedRecord>) {
+        for RefusedRecord { number, len, error } in refused {
+            let Some(peer) = self.peer_mut(origin.slot) else {
+                return;
+            };
+            let fields = vec![
+                ("node", peer.node.to_string()),
+                ("reason", error.to_string()),
+            ];
+            if number == 0 {
+                peer.inbound.release(len as u64);
+            } else {
+                self.outputs
+                    .push_back(Output::Unreadable { origin, number });
+            }
+            self.counters.unreadable_messages += 1;
+            let message = "message of another node dropped: it cannot be read";
+            self.event(EventLevel::Error, message, fields);
+        }
     }
 
     /// Appends batches to the out-buffer of a link while it is below its limit and there are credit and data; the streams take turns.

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use thicket_session::time::Instant;
 
 use super::Overlay;
+use super::forwarding::RefusedRecord;
 use super::messages::{Deliver, LinkError};
 use super::trees::Hop;
 use crate::identity::{LinkId, NodeId, NodeSlot, Origin};
 use crate::inbound::Arrival;
 use crate::interface::Delivery;
-use crate::record::Record;
+use crate::record::{Record, outline};
 use crate::tree_name::{MemberSet, TreeHeader, TreeRecord, age_records, read_records};
 use crate::trees::NamedTree;
 use crate::tunnel::MAXIMUM_HOPS;
@@ -142,8 +143,10 @@ impl Overlay {
             incarnation,
             stream,
         };
+        let mut refused = Vec::new();
         for TreeRecord {
             record,
+            problem,
             bytes,
             gaps,
         } in records
@@ -156,26 +159,37 @@ impl Overlay {
                 gap,
                 bytes,
             ) {
-                Arrival::New => deliver(Delivery {
-                    origin,
-                    record,
-                    bytes,
-                }),
+                Arrival::New => match problem {
+                    Some(error) => refused.push(RefusedRecord {
+                        number: record.number,
+                        len: bytes.len(),
+                        error: error.clone(),
+                    }),
+                    None => deliver(Delivery {
+                        origin,
+                        record,
+                        bytes,
+                    }),
+                },
                 Arrival::Waits => {}
                 Arrival::Known => peer.counters.duplicates += 1,
                 Arrival::OverLimit => peer.counters.dropped += 1,
             }
             while let Some(bytes) = peer.inbound.take_next(now, (incarnation, stream)) {
-                if let Ok((record, _)) = Record::decode(&bytes) {
-                    let bytes = &bytes;
-                    deliver(Delivery {
+                match (Record::decode(&bytes), outline(&bytes)) {
+                    (Ok((record, _)), _) => deliver(Delivery {
                         origin,
                         record: &record,
-                        bytes,
-                    });
+                        bytes: &bytes,
+                    }),
+                    (Err(error), Some((number, len))) => {
+                        refused.push(RefusedRecord { number, len, error });
+                    }
+                    (Err(_), None) => {}
                 }
             }
         }
+        self.refuse_records(origin, refused);
     }
 
     /// The next hop of a copy that came from `from`. It is not sent back there, nor along trees beyond the hop limit: the views then differ, and the
@@ -267,6 +281,7 @@ impl Overlay {
                 record,
                 bytes,
                 gaps,
+                ..
             } in batch.records
             {
                 if record.number == 0 && self.is_congested(hop.1) {

@@ -391,6 +391,9 @@ impl Cluster {
                     self.check_acknowledged(index, stream, number);
                 }
             }
+            Output::Unreadable { origin, number } => {
+                panic!("{number} of {origin:?} cannot be read at node {index}")
+            }
             Output::IdentityInUse { address } => panic!("{address} is another node {index}"),
             Output::IncarnationChanged { incarnation } => {
                 self.nodes[index].incarnation = incarnation.0;

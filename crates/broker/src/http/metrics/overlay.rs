@@ -82,6 +82,12 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
             counters.altered_records as f64,
         ),
         (
+            "thicket_overlay_unreadable_messages_total",
+            Counter,
+            "Messages of other nodes that could not be read: dropped, and refused to their publishers",
+            counters.unreadable_messages as f64,
+        ),
+        (
             "thicket_overlay_relayed_messages_total",
             Counter,
             "Messages of others passed on",

@@ -271,7 +271,9 @@ impl Sources {
                     self.backup_subscribes(cx, reading, *session, filter, subscription);
                 }
                 JournalEntry::Unsubscribed { session, filter } => {
-                    let filter = SubscriptionFilter::parse(filter).map_err(|error| text(&error))?;
+                    // How many levels it may have, the primary has checked.
+                    let filter = SubscriptionFilter::parse_with_maximum_levels(filter, usize::MAX)
+                        .map_err(|error| text(&error))?;
                     self.backup_unsubscribes(cx, reading, *session, &filter);
                 }
                 JournalEntry::Ended { session } => {

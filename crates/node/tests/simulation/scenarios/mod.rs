@@ -11,6 +11,7 @@ mod hints;
 mod keep_alive;
 mod learned;
 mod limits;
+mod long_texts;
 mod lost_nodes;
 mod merging;
 mod partitions;

@@ -309,6 +309,57 @@ fn what_no_node_says_ends_its_link_with_a_reason_in_the_log_and_a_count() {
     }
 }
 
+/// A record that says where it ends and which number it has: a link that ended for it would end again and again, as it is sent again over each.
+#[test]
+fn a_message_that_cannot_be_read_is_dropped_named_and_reported_and_the_next_one_is_delivered() {
+    let unreadable = |number| {
+        let mut bytes = Vec::new();
+        let topic = "a".repeat(65_536);
+        Record {
+            number,
+            topic: &topic,
+            ..Record::default()
+        }
+        .encode(&mut bytes);
+        bytes
+    };
+    for number in [0, 1] {
+        let all = [unreadable(number), numbered(2, 1)].concat();
+        let mut on_tree = unreadable(number);
+        if number > 0 {
+            put_varint(&mut on_tree, 0);
+        }
+        on_tree.extend(numbered(2, 1));
+        put_varint(&mut on_tree, 0);
+        for bytes in [
+            batch(LIAR, 1, &all),
+            publish(Channel::Tree, &tree_payload(&[LIAR, OWN], 1, &on_tree)),
+        ] {
+            let mut overlay = linked();
+            let mut came = Vec::new();
+            overlay.handle_received(now(), LINK, &bytes, |it| came.push(it.record.number));
+            assert_eq!(came, [2]);
+            assert!(overlay.links.contains_key(&LINK));
+            assert_eq!(overlay.counters.unreadable_messages, 1);
+            let reported = overlay.outputs.iter().filter_map(|output| match output {
+                Output::Unreadable { number, .. } => Some(*number),
+                _ => None,
+            });
+            assert_eq!(
+                reported.collect::<Vec<_>>(),
+                vec![1; usize::from(number > 0)]
+            );
+            let is_named = |output: &Output| match output {
+                Output::Event(event) => {
+                    format!("{:?}", event.fields).contains("topic of 65536 bytes is no topic name")
+                }
+                _ => false,
+            };
+            assert!(overlay.outputs.iter().any(is_named));
+        }
+    }
+}
+
 #[test]
 fn a_wire_version_we_do_not_speak_is_refused_before_anything_is_read() {
     let ours = WireRange::up_to(WireVersion::NEWEST);

@@ -4,7 +4,10 @@ use std::{cell::Cell, cmp::Ordering, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
-use thicket_session::{server::MatchedIdentifiers, topic::level_count};
+use thicket_session::{
+    server::MatchedIdentifiers,
+    topic::{MAXIMUM_TOPIC_BYTES, level_count},
+};
 
 use super::{Interests, Member, Peers, SessionKey, Subscribers, Turns, is_reserved};
 use crate::{
@@ -184,7 +187,8 @@ impl Interests {
     fn refusal(&self, topic: &str) -> Option<ReasonCode> {
         if is_reserved(topic) {
             Some(ReasonCode::NotAuthorized)
-        } else if level_count(topic) > self.maximum_levels {
+        } else if topic.len() > MAXIMUM_TOPIC_BYTES || level_count(topic) > self.maximum_levels {
+            // With the prefix of a listener it may be longer than what another node can be sent, or a client.
             Some(ReasonCode::TopicNameInvalid)
         } else {
             None
