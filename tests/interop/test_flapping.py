@@ -1,9 +1,12 @@
 """Clients that connect too often: banned by the node that counted them, from all nodes, until the ban ends or is lifted."""
 
+import pathlib
 import re
+import subprocess
+import tempfile
 import unittest
 
-from nodes import OneNode, ThreeNodes, wait_until
+from nodes import BINARY, OneNode, ThreeNodes, free_port, wait_until
 from test_bans import BANNED, UsersTest, code_of
 from test_cluster_views import ask
 from test_operating import ADMINISTRATIVE_ACTION, Ctl
@@ -67,6 +70,52 @@ class FlappingOfAUser(UsersTest):
         self.assertEqual((self.lamp_of("ann"), self.connect("eve")), (0, 0))
         (ban,) = ask(self.node.http_port, "/v1/bans")[1]
         self.assertEqual((ban["client_id"], ban["user_name"], ban["reason"]), ("lamp", "eve", "flapping"))
+        self.assertEqual((ban["anonymous"], ban["topic_prefix"]), (False, ""))
+
+
+class FlappingOfStrangers(RawCases, OneNode):
+    """Listeners for users, for everybody and for tenants, at one node."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.home = tempfile.TemporaryDirectory(prefix="thicket-strangers-")
+        cls.addClassCleanup(cls.home.cleanup)
+        home = pathlib.Path(cls.home.name)
+        made = subprocess.run([BINARY, "passwd", "ann"], input=b"secret\n", capture_output=True, check=True)
+        (home / "users").write_bytes(made.stdout)
+        cls.users, cls.strangers, cls.tenant = (free_port() for _ in range(3))
+        (home / "thicket.toml").write_text(f"""
+            workers = 2
+            flapping_connects = 3
+            flapping_window_s = 3600
+            [[listener]]
+            address = "127.0.0.1:{cls.users}"
+            users = "{home}/users"
+            allow_anonymous = false
+            [[listener]]
+            address = "127.0.0.1:{cls.strangers}"
+            allow_anonymous = true
+            [[listener]]
+            address = "127.0.0.1:{cls.tenant}"
+            topic_prefix = "tenant/"
+            allow_anonymous = true
+        """)
+        cls.arguments = ("--config", str(home / "thicket.toml"))
+        super().setUpClass()
+
+    def test_a_stranger_who_flaps_bans_no_client_of_a_user_and_none_of_another_tenant(self):
+        name = self.client_id("lamp")
+        wait_until(lambda: code_of(self.strangers, name) == BANNED, "the stranger to be banned")
+        self.assertEqual(code_of(self.users, name, user="ann", password=b"secret"), 0)
+        self.assertEqual(code_of(self.tenant, name), 0)
+        wait_until(lambda: code_of(self.tenant, name) == BANNED, "the other stranger to be banned")
+        bans = [it for it in ask(self.cluster.nodes[0].http_port, "/v1/bans")[1] if it["client_id"] == name]
+        self.assertEqual({(it["user_name"], it["anonymous"], it["topic_prefix"]) for it in bans}, {(None, True, ""), (None, True, "tenant/")})
+        path = f"/v1/bans?client_id={name}"
+        self.assertEqual(ask(self.cluster.nodes[0].http_port, path, "DELETE")[0], 409)
+        self.assertEqual(ask(self.cluster.nodes[0].http_port, f"{path}&topic_prefix=tenant/", "DELETE")[0], 200)
+        wait_until(lambda: code_of(self.tenant, name) == 0, "the ban to be lifted")
+        self.assertEqual(ask(self.cluster.nodes[0].http_port, path, "DELETE")[0], 200)
 
 
 class FlappingForAMoment(RawCases, OneNode):

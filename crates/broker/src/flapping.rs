@@ -1,13 +1,17 @@
 //! Clients that connect too often: this node counts them, and bans them from all nodes for a time.
 //!
-//! Only an accepted CONNECT counts, so nobody can get another client banned without its credentials.
+//! Only an accepted CONNECT counts, and a ban applies to the clients that share the session of those that were counted: the identifier of one user, or of
+//! clients without a user, at listeners with one topic prefix. So nobody can get another client banned without its credentials.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thicket_node::{Ban, BanSubject, CLIENT_CONNECTED, Event, Now, Published, Remembered};
+use thicket_node::{
+    Ban, BanSubject, BannedClients, BannedUser, CLIENT_CONNECTED, Event, Now, Published,
+    Remembered, SessionScope,
+};
 use thicket_session::time::{Instant, WallClock};
 
 use crate::config::FlappingLimit;
@@ -28,6 +32,7 @@ const REASON: &str = "flapping";
 pub(crate) struct Flapping {
     /// `None`: off.
     limit: Option<FlappingLimit>,
+    scope: SessionScope,
     table: Mutex<Table>,
     /// A client is identified by a hash of session and user, as both may be long.
     hashes: RandomState,
@@ -53,9 +58,10 @@ enum Found {
 }
 
 impl Flapping {
-    pub(crate) fn new(limit: Option<FlappingLimit>) -> Self {
+    pub(crate) fn new(limit: Option<FlappingLimit>, scope: SessionScope) -> Self {
         Self {
             limit,
+            scope,
             ..Self::default()
         }
     }
@@ -71,7 +77,8 @@ impl Flapping {
             field.map_or("", |(_, value)| value.as_str())
         };
         let (session, user_name) = (field("client_id"), field("user_name"));
-        let client_id = SessionName::of(session).client_id;
+        let name = SessionName::of(session);
+        let client_id = name.client_id;
         let client = self.hashes.hash_one((session, user_name));
         let found = {
             let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +92,19 @@ impl Flapping {
         if let Some(suppressed) = log::may_say(Subject::Message(message)) {
             tracing::warn!(client_id, user_name, suppressed, "{message}");
         }
-        (found == Found::Flapping).then(|| ban(now, (client_id, user_name), limit.ban, counters))?
+        let clients = BannedClients {
+            client_id: Some(client_id.to_owned()),
+            user: Some(match user_name {
+                "" => BannedUser::Anonymous,
+                name => BannedUser::Name(name.to_owned()),
+            }),
+            topic_prefix: match self.scope {
+                SessionScope::User => Some(name.topic_prefix.unwrap_or_default().to_owned()),
+                // Listeners with different prefixes share its session.
+                SessionScope::Client => None,
+            },
+        };
+        (found == Found::Flapping).then(|| ban(now, clients, limit.ban, counters))?
     }
 
     /// The number of counted clients; `None`: counting is off.
@@ -134,26 +153,17 @@ impl Table {
     }
 }
 
-/// The order to ban a client of a user, "" for none; `None`: its identifier cannot be banned.
+/// The order to ban a client; `None`: it cannot be banned.
 fn ban(
     now: Now,
-    (client_id, user_name): (&str, &str),
+    clients: BannedClients,
     lasts: Duration,
     counters: &Arc<Counters>,
 ) -> Option<Letter> {
-    let client_id = client_id.to_owned();
-    let subject = if user_name.is_empty() {
-        BanSubject::ClientId(client_id)
-    } else {
-        BanSubject::ClientOfUser {
-            client_id,
-            user_name: user_name.to_owned(),
-        }
-    };
     let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
     let until_ms = now.wall.as_unix_millis().saturating_add(lasts_ms);
     let ban = Ban {
-        subject,
+        subject: BanSubject::Clients(clients),
         reason: REASON.to_owned(),
         by: None,
         since: now.wall,
@@ -245,7 +255,7 @@ mod tests {
             let letters = (0..times).map(|_| flapping.note(now, &event(message), &counters));
             letters.filter(Option::is_some).count()
         };
-        let limited = Flapping::new(Some(LIMIT));
+        let limited = Flapping::new(Some(LIMIT), SessionScope::User);
         assert_eq!(connects(&limited, CLIENT_CONNECTED, 3), 1);
         assert_eq!(connects(&limited, "CONNECT refused", 9), 0);
         assert_eq!(limited.remembered().map(|it| it.entries), Some(0));

@@ -131,7 +131,7 @@ impl Node {
             placement: None,
             housekeeper: None,
             bridges: Bridges::default(),
-            flapping: Arc::new(Flapping::new(config.flapping)),
+            flapping: Arc::new(Flapping::new(config.flapping, config.limits.session_scope)),
             hooks: Arc::new(Hooks::start(
                 &config.hooks,
                 &places.name,

@@ -48,7 +48,7 @@ mod work;
 mod worker;
 
 pub use allowance::{Allowance, ListenerTraffic, TokenBucket};
-pub use bans::{Ban, BanError, BanSubject};
+pub use bans::{Ban, BanError, BanSubject, BannedClients, BannedUser};
 pub use config::*;
 pub use egress::Egress;
 pub use hub::{Hub, HubOperator, HubView, RebalanceDone, RebalanceTask};
@@ -63,8 +63,8 @@ pub use placing::{
 pub use rebalance::*;
 pub use report::*;
 pub(crate) use source::Payer;
-pub use source::Source;
 pub use tenants::{TenantId, TenantRetained, TenantUsage};
+pub use thicket_placement::Source;
 pub use transfer::*;
 pub use visits::{
     CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_MALFORMED, CONNECT_MISSING, CONNECT_REFUSED,

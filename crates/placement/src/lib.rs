@@ -12,6 +12,7 @@
 //! - [`SitePrices`] gives the cost of messages between sites.
 //! - [`LoadBalancer`] chooses a broker for a client that connects, by the present loads of brokers.
 //! - [`plan_moves`] finds which connected clients should be at another node, and what that gains.
+//! - [`heaviest`] chooses the connections that yield when places run out.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
@@ -54,6 +55,7 @@ mod replay;
 mod simulator;
 mod sites;
 mod strategy;
+mod yielding;
 
 pub use backups::{
     BACKUP_SLACK, Failover, GAMMA_PERCENT, LEAST_LOAD, SESSION_LOAD, above_share, better_backup,
@@ -90,3 +92,4 @@ pub use strategy::{
     MatchingOptions, MissingPublisher, Optimum, PublisherIndicator, RandomAttach, Request, Role,
     RoundRobin, Strategy, StrategyKind, Subset, TestedLoad, Thicket, ThicketOptions, Ties,
 };
+pub use yielding::{Held, JUST_CONNECTED, LOOKED_AT, Source, heaviest};

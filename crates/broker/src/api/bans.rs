@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use thicket_node::{Ban, BanError, BanSubject};
+use thicket_node::{Ban, BanError, BanSubject, BannedClients, BannedUser};
 use thicket_session::time::WallClock;
 use utoipa::ToSchema;
 
-/// A client that may not connect. One of `client_id`, `user_name` and `address` is there, or both of the first two: then both hold.
+/// A client that may not connect: by its address, or by its identifier, user and listener. All that is there holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Ban)]
 pub struct BanEntry {
@@ -17,6 +17,13 @@ pub struct BanEntry {
     /// Clients of this user.
     #[schema(required)]
     pub user_name: Option<String>,
+    /// Clients that prove no user name.
+    #[serde(default)]
+    pub anonymous: bool,
+    /// Clients of listeners with this topic prefix; empty: of those without one.
+    #[schema(required)]
+    #[serde(default)]
+    pub topic_prefix: Option<String>,
     /// Clients from this address.
     #[schema(value_type = Option<String>, required)]
     pub address: Option<IpAddr>,
@@ -42,6 +49,12 @@ pub struct BanRequest {
     /// Clients of this user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
+    /// Clients that prove no user name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anonymous: bool,
+    /// Clients of listeners with this topic prefix; empty: of those without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_prefix: Option<String>,
     /// Clients from this address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -55,40 +68,66 @@ pub struct BanRequest {
     pub seconds: Option<u64>,
 }
 
-/// The subject from the one field that is set, or from the first two together.
-///
-/// # Errors
-/// No field is set, or others are set beside an address.
-pub fn subject_of(
-    client_id: Option<String>,
-    user_name: Option<String>,
-    address: Option<IpAddr>,
-) -> Result<BanSubject, BadBan> {
-    let is_bad = |id: &String| BanSubject::ClientId(id.clone()).checked().is_err();
-    let field = match client_id.as_ref().is_some_and(is_bad) {
-        true => "client_id",
-        false => "user_name",
-    };
-    let subject = match (client_id, user_name, address) {
-        (Some(id), None, None) => BanSubject::ClientId(id),
-        (None, Some(name), None) => BanSubject::UserName(name),
-        (Some(client_id), Some(user_name), None) => BanSubject::ClientOfUser {
-            client_id,
-            user_name,
-        },
-        (None, None, Some(address)) => BanSubject::Address(address),
-        _ => return Err(BadBan::Subject),
-    };
-    subject
-        .checked()
-        .map_err(|error| BadBan::Text(field, error))
+/// Who is meant in a request.
+#[derive(Debug, Clone, Default)]
+pub struct Whom {
+    /// A client identifier.
+    pub client_id: Option<String>,
+    /// A user.
+    pub user_name: Option<String>,
+    /// No user.
+    pub anonymous: bool,
+    /// A listener.
+    pub topic_prefix: Option<String>,
+    /// An address, alone.
+    pub address: Option<IpAddr>,
+}
+
+impl Whom {
+    /// The subject of a ban.
+    ///
+    /// # Errors
+    /// No field is set, others are set beside an address, or one is empty or too long.
+    pub fn subject(self) -> Result<BanSubject, BadBan> {
+        let is_bad = |id: &String| BanSubject::client_id(id).checked().is_err();
+        let is_bad_name = |name: &String| BanSubject::user_name(name).checked().is_err();
+        let field = if self.client_id.as_ref().is_some_and(is_bad) {
+            "client_id"
+        } else if self.user_name.as_ref().is_some_and(is_bad_name) {
+            "user_name"
+        } else {
+            "topic_prefix"
+        };
+        let user = match (self.user_name, self.anonymous) {
+            (Some(_), true) => return Err(BadBan::Subject),
+            (Some(name), false) => Some(BannedUser::Name(name)),
+            (None, true) => Some(BannedUser::Anonymous),
+            (None, false) => None,
+        };
+        let clients = BannedClients {
+            client_id: self.client_id,
+            user,
+            topic_prefix: self.topic_prefix,
+        };
+        let nobody = clients == BannedClients::default();
+        let subject = match self.address {
+            Some(address) if nobody => BanSubject::Address(address),
+            None if !nobody => BanSubject::Clients(clients),
+            Some(_) | None => return Err(BadBan::Subject),
+        };
+        subject
+            .checked()
+            .map_err(|error| BadBan::Text(field, error))
+    }
 }
 
 /// Why there can be no such ban.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadBan {
     /// None of the fields that name clients is set, or too many.
-    #[error("expected one of `client_id`, `user_name` and `address`, or the first two")]
+    #[error(
+        "expected one of `client_id`, `user_name`, `topic_prefix` and `address`, or several of the first three; `anonymous` in the place of `user_name`"
+    )]
     Subject,
     /// Of no length, or too long for an expiry.
     #[error("seconds: expected 1 to {}", u32::MAX)]
@@ -127,8 +166,15 @@ impl BanRequest {
             }
             Some(seconds) => until_ms(seconds).map(WallClock::from_unix_millis),
         };
+        let whom = Whom {
+            client_id: self.client_id,
+            user_name: self.user_name,
+            anonymous: self.anonymous,
+            topic_prefix: self.topic_prefix,
+            address: self.address,
+        };
         let ban = Ban {
-            subject: subject_of(self.client_id, self.user_name, self.address)?,
+            subject: whom.subject()?,
             reason: self.reason,
             by,
             since: now,
@@ -148,13 +194,16 @@ impl From<Ban> for BanEntry {
             ..Self::default()
         };
         match ban.subject {
-            BanSubject::ClientId(id) => entry.client_id = Some(id),
-            BanSubject::UserName(name) => entry.user_name = Some(name),
-            BanSubject::ClientOfUser {
-                client_id,
-                user_name,
-            } => (entry.client_id, entry.user_name) = (Some(client_id), Some(user_name)),
             BanSubject::Address(address) => entry.address = Some(address),
+            BanSubject::Clients(clients) => {
+                entry.client_id = clients.client_id;
+                entry.topic_prefix = clients.topic_prefix;
+                match clients.user {
+                    Some(BannedUser::Name(name)) => entry.user_name = Some(name),
+                    Some(BannedUser::Anonymous) => entry.anonymous = true,
+                    None => {}
+                }
+            }
         }
         entry
     }
@@ -205,7 +254,17 @@ mod tests {
         }
         assert_eq!(of(Some("a"), None, Some(u64::from(u32::MAX))), Ok(()));
         assert_eq!(of(Some("a"), Some("b"), None), Ok(()));
-        let with_address = subject_of(Some("a".into()), None, "192.0.2.1".parse().ok());
-        assert!(with_address.is_err());
+        let with_address = Whom {
+            client_id: Some("a".into()),
+            address: "192.0.2.1".parse().ok(),
+            ..Whom::default()
+        };
+        assert!(with_address.subject().is_err());
+        let of_two = Whom {
+            user_name: Some("a".into()),
+            anonymous: true,
+            ..Whom::default()
+        };
+        assert!(of_two.subject().is_err());
     }
 }

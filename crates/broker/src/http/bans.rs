@@ -18,7 +18,7 @@ use super::answer::{Answer, bad_body, bad_field, bad_query, bad_value, failure, 
 use super::guard::Asker;
 use super::messages::not_published;
 use super::{ApiState, Inspector, audit};
-use crate::api::bans::{BanEntry, BanRequest, subject_of};
+use crate::api::bans::{BanEntry, BanRequest, Whom};
 use crate::clock::wall_ms;
 
 /// Whose ban is to be lifted.
@@ -26,10 +26,15 @@ use crate::clock::wall_ms;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Whose {
-    /// A client identifier; together with `user_name` the ban of both.
+    /// A client identifier.
     client_id: Option<String>,
     /// A user name.
     user_name: Option<String>,
+    /// Clients that prove no user name.
+    #[serde(default)]
+    anonymous: bool,
+    /// The topic prefix of a listener; empty: of those without one.
+    topic_prefix: Option<String>,
     /// An address.
     #[param(value_type = Option<String>)]
     address: Option<IpAddr>,
@@ -52,7 +57,7 @@ async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
 
 /// Bans clients at all nodes.
 ///
-/// By one of identifier, user and address, or by identifier and user. CONNECT is refused with 0x8A, clients that are connected are
+/// By address, or by one or several of identifier, user and topic prefix of the listener. CONNECT is refused with 0x8A, clients that are connected are
 /// disconnected with 0x98.
 #[utoipa::path(
     post, path = "/v1/bans", tag = "clients", request_body = BanRequest,
@@ -81,13 +86,14 @@ async fn ban(
     audit::about(&subject, done.unwrap_or_else(|answer| answer))
 }
 
-/// Lifts a ban.
+/// Lifts a ban: the one that was made with the same fields, or else the only one to which all that is given applies.
 #[utoipa::path(
     delete, path = "/v1/bans", tag = "clients", params(Whose),
     responses(
         (status = 200, description = "The ban that was lifted", body = BanEntry),
         (status = 400, description = "A parameter is not valid"),
         (status = 404, description = "There is no such ban, or `node` names no node that is up"),
+        (status = 409, description = "There are several such bans: more fields are needed"),
         (status = 504, description = "Not all nodes have acknowledged it yet"),
         (status = 507, description = "A node has no capacity for it"),
     ),
@@ -96,16 +102,18 @@ async fn unban(
     State(inspector): State<Inspector>,
     query: Result<Query<Whose>, QueryRejection>,
 ) -> Response {
-    let Whose {
-        client_id,
-        user_name,
-        address,
-        ..
-    } = match query {
+    let whose = match query {
         Ok(Query(query)) => query,
         Err(rejection) => return bad_query(&rejection),
     };
-    match subject_of(client_id, user_name, address) {
+    let whom = Whom {
+        client_id: whose.client_id,
+        user_name: whose.user_name,
+        anonymous: whose.anonymous,
+        topic_prefix: whose.topic_prefix,
+        address: whose.address,
+    };
+    match whom.subject() {
         Ok(subject) => {
             let lifted = inspector.lift(&subject).await;
             audit::about(&subject.to_string(), lifted.unwrap_or_else(|answer| answer))
@@ -148,12 +156,21 @@ impl Inspector {
 
     async fn lift(&self, subject: &BanSubject) -> Result<Response, Response> {
         let bans = self.bans().await?;
-        let found = bans.into_iter().find(|ban| ban.subject == *subject);
-        let ban = found.ok_or_else(|| {
+        let mut meant: Vec<Ban> = (bans.into_iter())
+            .filter(|ban| ban.subject.is_among(subject))
+            .collect();
+        meant.sort_by_key(|ban| ban.subject != *subject);
+        let is_one = meant.len() == 1 || meant.first().is_some_and(|it| it.subject == *subject);
+        if !meant.is_empty() && !is_one {
+            let all: Vec<String> = meant.iter().map(|it| it.subject.to_string()).collect();
+            let words = format!("there are several such bans: {}", all.join("; "));
+            return Err(failure(StatusCode::CONFLICT, &words));
+        }
+        let ban = meant.into_iter().next().ok_or_else(|| {
             let words = format!("{subject} is not banned");
             failure(StatusCode::NOT_FOUND, &words)
         })?;
-        let subject = subject.clone();
+        let subject = ban.subject.clone();
         let done =
             self.publish(move |worker, now, number| worker.operate(now).unban(number, &subject));
         Ok(answer(done.await, BanEntry::from(ban)))

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED,
+    bans::Login,
     messages::{SessionState, Terms, ToHub, peer_text},
     placing::placement_text,
     visits::CLIENT_CONNECTED,
@@ -240,18 +241,19 @@ impl Quotas {
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        let refusal = if let Some(refusal) = refuses_banned(cx, now, id, connect, user_name) {
-            Some(refusal)
-        } else if exceeds_limits_of(cx, client_id, connect) {
-            let reason = "no room to keep the session";
-            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-        } else if let Some(refusal) = self.refuses_will(cx, id, client_id, user_name, connect) {
-            Some(refusal)
-        } else if cx.sessions.find(client_id).is_none() {
-            self.refuses_new_session(cx, id, user_name, connect)
-        } else {
-            None
-        };
+        let refusal =
+            if let Some(refusal) = refuses_banned(cx, now, id, connect, Login::of(user_name)) {
+                Some(refusal)
+            } else if exceeds_limits_of(cx, client_id, connect) {
+                let reason = "no room to keep the session";
+                Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+            } else if let Some(refusal) = self.refuses_will(cx, id, client_id, user_name, connect) {
+                Some(refusal)
+            } else if cx.sessions.find(client_id).is_none() {
+                self.refuses_new_session(cx, id, user_name, connect)
+            } else {
+                None
+            };
         cx.traffic.sessions_refused += u64::from(refusal.is_some());
         refusal
     }

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput,
+    bans::Login,
     scope::{client_id_of, session_name},
 };
 
@@ -147,7 +148,7 @@ fn admit(
 ) {
     let grant = admission.grant.as_ref();
     let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-    if let Some(refusal) = refuses_banned(cx, now, id, connect, user_name) {
+    if let Some(refusal) = refuses_banned(cx, now, id, connect, Login::of(user_name)) {
         refuse_connect(cx, id, connect, &refusal);
         return;
     }

@@ -5,11 +5,13 @@ use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 use super::{
     Worker, WorkerOperator,
     context::Context,
+    listeners::prefix,
     refusal::Refusal,
     state::sessions::{Cause, SessionKey},
 };
 use crate::{
     Ban, BanSubject, ConnectionId, EventLevel, Now,
+    bans::Login,
     scope::{client_id_of, user_name_of},
 };
 
@@ -25,7 +27,8 @@ impl Worker {
             let found = self.cx.cluster.bans.find(
                 now.wall,
                 client_id_of(name),
-                user_name.or_else(|| user_name_of(name)),
+                Login::of(user_name.or_else(|| user_name_of(name))),
+                prefix(&self.cx, session.connection?),
                 connection.peer.ip(),
             );
             found.map(|subject| (key, subject))
@@ -55,13 +58,13 @@ pub(super) fn refuses_banned(
     now: Now,
     id: ConnectionId,
     connect: &Connect<'_>,
-    user_name: Option<&str>,
+    login: Login<'_>,
 ) -> Option<Refusal> {
     let address = cx.connections.get(id)?.peer.ip();
-    let found = cx
-        .cluster
-        .bans
-        .find(now.wall, connect.client_id, user_name, address)?;
+    let found =
+        cx.cluster
+            .bans
+            .find(now.wall, connect.client_id, login, prefix(cx, id), address)?;
     Some(Refusal::new(
         ReasonCode::Banned,
         format!("{found} is banned"),

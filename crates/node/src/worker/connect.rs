@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, Takes, WorkerOutput,
+    bans::Login,
     messages::{Claim, ClaimGrant, ClaimRefusal, GrantedClaim, Terms, ToHub, peer_text},
     scope,
     visits::{CONNECT_MALFORMED, CONNECT_MISSING, CONNECT_REFUSED},
@@ -106,7 +107,7 @@ fn handle_connect(
         return;
     }
     // Before a password is hashed.
-    if let Some(refusal) = refuses_banned(cx, now, id, connect, None) {
+    if let Some(refusal) = refuses_banned(cx, now, id, connect, Login::Unproved) {
         refuse_connect(cx, id, connect, &refusal);
         return;
     }

@@ -22,8 +22,14 @@ pub struct Whom {
     /// Clients of this user; with `--client`, those with that identifier of this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Clients that prove no user name
+    #[arg(long, conflicts_with = "user")]
+    anonymous: bool,
+    /// Clients of listeners with this topic prefix; an empty one: of those without one
+    #[arg(long, value_name = "PREFIX")]
+    topic_prefix: Option<String>,
     /// Clients from this address
-    #[arg(long, value_name = "IP", conflicts_with_all = ["client", "user"])]
+    #[arg(long, value_name = "IP", conflicts_with_all = ["client", "user", "anonymous", "topic_prefix"])]
     address: Option<IpAddr>,
 }
 
@@ -54,6 +60,8 @@ pub fn ban(api: &Api, wanted: &BanArguments, is_json: bool) -> anyhow::Result<()
     let request = BanRequest {
         client_id: whom.client,
         user_name: whom.user,
+        anonymous: whom.anonymous,
+        topic_prefix: whom.topic_prefix,
         address: whom.address,
         reason: wanted.reason.clone(),
         seconds: wanted.seconds,
@@ -67,6 +75,8 @@ pub fn unban(api: &Api, whom: &Whom, is_json: bool) -> anyhow::Result<()> {
     let query = query(&[
         ("client_id", whom.client.clone()),
         ("user_name", whom.user.clone()),
+        ("anonymous", whom.anonymous.then(|| "true".to_owned())),
+        ("topic_prefix", whom.topic_prefix.clone()),
         ("address", whom.address.map(|it| it.to_string())),
     ]);
     let lifted = api.delete(&format!("/v1/bans?{query}"))?;
@@ -100,11 +110,14 @@ pub fn bans(api: &Api, is_json: bool) -> anyhow::Result<()> {
 fn who(entry: &BanEntry) -> String {
     let id = entry.client_id.as_ref().map(|id| format!("client {id}"));
     let name = entry.user_name.as_ref().map(|name| format!("user {name}"));
+    let nobody = entry.anonymous.then(|| "no user".to_owned());
+    let prefix = entry.topic_prefix.as_ref().map(|prefix| match &**prefix {
+        "" => "listeners without a topic prefix".to_owned(),
+        prefix => format!("listeners with the topic prefix {prefix}"),
+    });
     let address = entry.address.map(|address| format!("address {address}"));
-    match (id, name) {
-        (Some(id), Some(name)) => format!("{id} of {name}"),
-        (id, name) => id.or(name).or(address).unwrap_or_else(nothing),
-    }
+    let parts = [id, name, nobody, prefix, address].into_iter().flatten();
+    parts.collect::<Vec<_>>().join(" of ")
 }
 
 #[cfg(test)]

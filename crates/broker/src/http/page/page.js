@@ -602,8 +602,9 @@ async function showBans() {
 }
 
 function banRow(it) {
-  const named = [["client_id", "client"], ["user_name", "user"], ["address", "address"]].filter(([field]) => it[field] !== null);
-  const who = named.map(([field, word]) => `${word} ${it[field]}`).join(", ");
+  const fields = [["client_id", "client"], ["user_name", "user"], ["anonymous", "no user"], ["topic_prefix", "topic prefix"], ["address", "address"]];
+  const named = fields.filter(([field]) => it[field] !== null && it[field] !== false);
+  const who = named.map(([field, word]) => (it[field] === true ? word : `${word} ${it[field] || "(none)"}`)).join(", ");
   const time = (ms) => new Date(ms).toLocaleString();
   const action = make("td", { class: "actions" });
   if (role === "admin") {
