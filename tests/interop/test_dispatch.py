@@ -131,6 +131,31 @@ class DispatchTest(unittest.TestCase):
             client.ping()
         self.assertEqual(dispatcher.metric("thicket_dispatch_unfollowed_total"), 1)
 
+    def test_connections_without_a_connect_yield_to_clients(self):
+        dispatcher = self.dispatcher("--max-connections", "16")
+        old = RawClient(dispatcher.port, 4)
+        self.addCleanup(old.close)
+        old.connect("relayed")
+
+        def crowd():
+            for _ in range(32):
+                stranger = socket.create_connection(("127.0.0.1", dispatcher.port), PATIENCE_S, ("127.0.0.66", 0))
+                self.addCleanup(stranger.close)
+            wait_until(lambda: dispatcher.metric("thicket_dispatch_connections") == 16, "all places to be taken")
+
+        def is_answered():
+            try:
+                self.redirect_of(dispatcher, "newcomer")
+            except (Closed, OSError):
+                return False
+            return True
+
+        for _ in range(2):
+            crowd()
+            # Each stranger has half a second for its CONNECT.
+            wait_until(is_answered, "a client to be answered")
+        old.ping()
+
     def test_our_own_client_follows(self):
         dispatcher = self.dispatcher(brokers=self.brokers[:1])
         with RawClient(self.brokers[0].port) as subscriber:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -340,6 +341,18 @@ class OlderThroughASplitter(OlderCases, Split):
 
 class SessionsThroughASplitter(SessionCases, Split):
     pass
+
+
+class Crowded(RawCases, ThreeNodes):
+    def test_connections_without_a_connect_yield_to_clients(self):
+        splitter = Splitter(self.cluster, None, "--max-connections", "8")
+        self.addCleanup(splitter.stop)
+        first = self.raw(splitter.port, "first")
+        for _ in range(16):
+            stranger = socket.create_connection(("127.0.0.1", splitter.port), PATIENCE_S, ("127.0.0.66", 0))
+            self.addCleanup(stranger.close)
+        self.raw(splitter.port, "second").ping()
+        first.ping()
 
 
 class Arguments(unittest.TestCase):

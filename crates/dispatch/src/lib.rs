@@ -111,6 +111,7 @@ impl Dispatcher {
             tools: relay::Tools::new(),
             recent: recent::Recent::default(),
             max_connections: config.max_connections,
+            look_from: 0,
             is_stopping: Arc::clone(&is_stopping),
             again: Vec::new(),
             start: Instant::now(),

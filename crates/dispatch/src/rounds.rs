@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
-use thicket_placement::{LoadBalancer, State};
+use thicket_placement::{Held, JUST_CONNECTED, LOOKED_AT, LoadBalancer, State, heaviest};
 use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
 
 use crate::DispatchError;
@@ -58,6 +58,8 @@ pub(crate) struct Rounds {
     pub tools: Tools,
     pub recent: Recent,
     pub max_connections: usize,
+    /// Where the next look for a connection that yields begins.
+    pub look_from: usize,
     pub is_stopping: Arc<AtomicBool>,
     /// Connections that may have more bytes to move.
     pub again: Vec<usize>,
@@ -160,7 +162,7 @@ impl Rounds {
     }
 
     fn admit(&mut self, listener: usize, mut socket: TcpStream, peer: SocketAddr) {
-        if self.connections.len() >= self.max_connections {
+        if self.connections.len() >= self.max_connections && !self.make_way() {
             count(&self.board.counts.refused);
             return;
         }
@@ -199,6 +201,33 @@ impl Rounds {
         });
         self.count_connections();
         self.step(index, Some(Side::Client));
+    }
+
+    /// There is no place for another connection: of some that have sent no CONNECT yet, the oldest of the address with most of them is closed. `false`:
+    /// there are none.
+    fn make_way(&mut self) -> bool {
+        let now = Instant::now();
+        let first = std::mem::replace(&mut self.look_from, self.look_from + LOOKED_AT);
+        let some = (first..first + LOOKED_AT).map(|at| at % self.max_connections);
+        let some = some.filter_map(|index| {
+            let Stage::Greeting(greeting) = &self.connections.get(index)?.stage else {
+                return None;
+            };
+            let since = greeting.until - GREETING;
+            let has_waited = now.saturating_duration_since(since) >= JUST_CONNECTED;
+            Some(Held {
+                id: index,
+                source: greeting.peer.into(),
+                serial: since.saturating_duration_since(self.start).as_micros() as u64,
+                amount: usize::from(has_waited),
+            })
+        });
+        let Some((index, _)) = heaviest(some, 1).pop() else {
+            return false;
+        };
+        count(&self.board.counts.failed);
+        self.connections.remove(index);
+        true
     }
 
     fn count_connections(&self) {

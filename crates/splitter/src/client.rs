@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::Shared;
 use crate::memory::{Place, Turn};
+use crate::newcomers::Newcomer;
 use crate::node::{self, Opening, Session, Template};
 use crate::outbox::Outbox;
 use crate::split::{Names, Output, Split};
@@ -52,8 +53,8 @@ pub(crate) enum End {
 }
 
 /// Serves one client until either side ends.
-pub(crate) async fn serve(stream: TcpStream, shared: &Arc<Shared>) -> End {
-    let admitted = match admission::admit(stream, shared).await {
+pub(crate) async fn serve(stream: TcpStream, newcomer: Newcomer, shared: &Arc<Shared>) -> End {
+    let admitted = match admission::admit(stream, newcomer, shared).await {
         Ok(admitted) => admitted,
         Err(problem) => return End::Refused(problem),
     };

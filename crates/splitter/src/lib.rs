@@ -18,6 +18,7 @@
 mod client;
 mod ids;
 mod memory;
+mod newcomers;
 mod node;
 mod outbox;
 pub mod split;
@@ -28,13 +29,17 @@ use std::time::Duration;
 
 use thicket_client::control::Control;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::memory::Memories;
+use self::newcomers::Newcomers;
 use self::node::Silent;
 
 /// Most sessions for one client, as in a request for a placement.
 pub const MOST_SESSIONS: usize = 16;
+
+/// Time between two looks for a client that yields its place.
+const MAKE_WAY_AGAIN: Duration = Duration::from_millis(20);
 
 /// The configuration of a splitter.
 #[derive(Debug, Clone)]
@@ -82,6 +87,7 @@ struct Shared {
     config: Config,
     memories: Memories,
     silent: Silent,
+    newcomers: Arc<Newcomers>,
 }
 
 /// A listening splitter.
@@ -111,6 +117,7 @@ impl Splitter {
             config,
             memories: Memories::default(),
             silent: Silent::default(),
+            newcomers: Arc::default(),
         };
         Ok(Self {
             listener,
@@ -128,14 +135,15 @@ impl Splitter {
     pub async fn run(self) {
         let seats = Arc::new(Semaphore::new(self.shared.config.max_connections));
         loop {
-            let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    let Some(seat) = self.seat(&seats).await else {
+                        return;
+                    };
                     let shared = Arc::clone(&self.shared);
+                    let newcomer = shared.newcomers.enter(peer.ip());
                     tokio::spawn(async move {
-                        let end = client::serve(stream, &shared).await;
+                        let end = client::serve(stream, newcomer, &shared).await;
                         tracing::debug!(%peer, ?end, "client left");
                         drop(seat);
                     });
@@ -145,6 +153,21 @@ impl Splitter {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
+        }
+    }
+}
+
+impl Splitter {
+    /// A place for a client that has connected. When there is none, one that has sent no CONNECT yields; without such a one the client waits.
+    async fn seat(&self, seats: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let mut rest = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                seat = Arc::clone(seats).acquire_owned() => return seat.ok(),
+                () = tokio::time::sleep(rest) => self.shared.newcomers.make_way(),
+            }
+            rest = MAKE_WAY_AGAIN;
         }
     }
 }

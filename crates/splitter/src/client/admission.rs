@@ -14,6 +14,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::Shared;
 use crate::memory::{Key, Place, Remembered, Turn};
+use crate::newcomers::Newcomer;
 use crate::node::{self, Failure, Opening, Session, Template};
 
 /// Timeout of a CONNECT, and of the end of an earlier connection of the same client.
@@ -48,16 +49,26 @@ struct Asked {
 
 /// Reads a CONNECT, opens the client's sessions or new ones, and makes the CONNACK. Returns the problem if the client is refused; the answer was sent
 /// already.
-pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result<Admitted, String> {
+pub(crate) async fn admit(
+    mut stream: TcpStream,
+    newcomer: Newcomer,
+    shared: &Arc<Shared>,
+) -> Result<Admitted, String> {
     // A failure does not matter: the client is served all the same.
     let _ = stream.set_nodelay(true);
     let mut bytes = Vec::with_capacity(1024);
     let reading = read_connect(&mut stream, &mut bytes, shared.config.maximum_packet_size);
-    let len = match tokio::time::timeout(TIMEOUT, reading).await {
+    let reading = tokio::time::timeout(TIMEOUT, reading);
+    let read_len = tokio::select! {
+        read_len = reading => read_len,
+        () = newcomer.must_yield() => return Err("yielded its place before its CONNECT".to_owned()),
+    };
+    let len = match read_len {
         Err(_) => return Err("no CONNECT in time".to_owned()),
         Ok(Err(problem)) => return Err(problem),
         Ok(Ok(len)) => len,
     };
+    drop(newcomer);
     let rest = bytes.split_off(len);
     let (template, asked) = match read(bytes, shared) {
         Ok(read) => read,
