@@ -71,6 +71,12 @@ class HttpCases(Files, RawCases, OneNode):
 class Strangers(HttpCases):
     """Those who have no password."""
 
+    def test_a_request_with_two_hosts_is_refused(self):
+        own = basic("ann:secret")
+        self.assertEqual(self.status("/v1/nodes", own), 200)
+        for more in ("Host: page.example", f"Host: 127.0.0.1:{self.node.http_port}"):
+            self.assertEqual(self.status("/v1/nodes", own, more=[more]), 400)
+
     def test_six_hundred_wrong_passwords_at_once_take_no_memory_and_nobodys_turn(self):
         before = self.node.memory_bytes("VmHWM")
         streams = []

@@ -144,8 +144,8 @@ impl Rule {
 
     /// The rule for one client.
     ///
-    /// A name that is empty, absent, or holds `+`, `#`, `/` or U+0000 must not widen a rule: then what the rule would allow, it
-    /// does not, and what it would deny, it denies for everybody's names.
+    /// A name that is empty, absent, holds `+`, `#`, `/` or U+0000, or would begin the filter with `$`, must not widen a rule: then
+    /// what the rule would allow, it does not, and what it would deny, it denies for everybody's names.
     fn bind(&self, client: Client<'_>) -> Option<BoundRule> {
         let bound = |filter: Box<str>| {
             Some(BoundRule {
@@ -165,7 +165,9 @@ impl Rule {
                 _ => client.client_id,
             };
             filter.push_str(&rest[..at]);
-            if value.is_empty() || value.contains(['+', '#', '/', '\0']) {
+            // No wildcard matches topics of the broker [MQTT-4.7.2-1], and no name may.
+            let begins_with_dollar = filter.is_empty() && value.starts_with('$');
+            if begins_with_dollar || value.is_empty() || value.contains(['+', '#', '/', '\0']) {
                 if self.effect == Effect::Allow {
                     return None;
                 }

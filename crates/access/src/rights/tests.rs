@@ -98,6 +98,23 @@ fn a_name_with_wildcards_or_slashes_never_widens_a_rule() {
 }
 
 #[test]
+fn a_name_that_begins_with_a_dollar_gives_no_right_to_topics_of_the_broker() {
+    for (rule, topic) in [
+        ("read %c/#", "$SYS/broker/uptime"),
+        ("read %u/#", "$SYS/broker/uptime"),
+        ("%c%u/#", "$SYS$SYS/x"),
+        ("%c", "$SYS"),
+    ] {
+        let rights = rights_of(&[rule], Some("$SYS"), "$SYS");
+        assert!(!rights.may_receive(topic), "{rule}");
+        assert_ne!(rights.may_subscribe(topic), Reach::All, "{rule}");
+    }
+    // Behind another character it is a name like others.
+    assert!(rights_of(&["read of/%c/#"], None, "$SYS").may_receive("of/$SYS/x"));
+    assert!(!rights_of(&["#", "deny %c/#"], None, "$SYS").may_receive("a"));
+}
+
+#[test]
 fn a_filter_is_reached_wholly_in_part_or_not_at_all() {
     let cases: &[(&str, &[&str], &str, Reach)] = &[
         ("the same", &["read a/#"], "a/#", Reach::All),

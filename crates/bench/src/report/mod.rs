@@ -12,7 +12,7 @@ use chart::Chart;
 pub use arrivals::arrivals_report;
 pub use html::{legend, page, to_html, wide};
 pub use plot::{Plot, Scale, Series};
-pub use table::{Table, escape, render};
+pub use table::{Table, escape, render, visible};
 pub use tell::{amount, latency_cells, milliseconds, outcome_report, repeats_table};
 
 /// A report: parts in reading order.

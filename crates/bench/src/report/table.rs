@@ -20,6 +20,21 @@ pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     table.to_text()
 }
 
+/// A text from outside as it may be shown: characters that move the cursor, end the line or reorder what is around them are replaced.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let is_hidden = |it: char| it.is_control() || is_bidi(it);
+    text.replace(is_hidden, "\u{fffd}")
+}
+
+/// Whether a character controls the direction of text (Unicode Standard Annex 9).
+const fn is_bidi(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
 impl Table {
     /// A table with these columns.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
@@ -39,10 +54,8 @@ impl Table {
     /// Aligned columns, two spaces apart, without rules: each row is one complete line, for `grep` and `awk`.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let one_line = |row: &Vec<String>| -> Vec<String> {
-            let shown = |cell: &String| cell.replace(char::is_control, "\u{fffd}");
-            row.iter().map(shown).collect()
-        };
+        let one_line =
+            |row: &Vec<String>| -> Vec<String> { row.iter().map(|cell| visible(cell)).collect() };
         let mut table = comfy_table::Table::new();
         table
             .load_style(presets::NOTHING)

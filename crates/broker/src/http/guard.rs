@@ -133,10 +133,24 @@ impl Guard {
         self.0.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Remembers a user whose password was right, unless the users were replaced since: it may not be among them any more.
+    fn remember(&self, generation: u64, digest: [u8; 32], user: &ApiUser) {
+        let mut good = self.good();
+        // `set` counts before it forgets all.
+        if self.generation() != generation {
+            return;
+        }
+        if good.len() >= REMEMBERED {
+            good.clear();
+        }
+        good.insert(digest, user.clone());
+    }
+
     /// The identity behind a request. A password is hashed on a thread of the pool.
     async fn user_of(
         &self,
         users: Arc<ApiUsers>,
+        generation: u64,
         headers: &HeaderMap,
         source: Source,
     ) -> Result<Identity, Busy> {
@@ -168,11 +182,7 @@ impl Guard {
         drop(self.0.hashers.submit(source, attempt));
         let user = judged.await.map_err(|_| Busy)?;
         if let Some(user) = &user {
-            let mut good = self.good();
-            if good.len() >= REMEMBERED {
-                good.clear();
-            }
-            good.insert(digest, user.clone());
+            self.remember(generation, digest, user);
         }
         Ok(user.map_or(Identity::Unknown, Identity::Known))
     }
@@ -229,6 +239,13 @@ pub(super) async fn check(
         return next.run(request).await;
     }
     let (method, headers) = (request.method(), request.headers());
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        // RFC 9112, 3.2: what is checked must be what others before this server have read.
+        return failure(
+            StatusCode::BAD_REQUEST,
+            "the request has more than one Host header",
+        );
+    }
     if !guard.0.hosts.answer_to(headers) {
         let words = "the API answers to localhost and loopback addresses, with users also to any other address, to the name of this host and to those of `http_hosts`";
         return failure(StatusCode::FORBIDDEN, words);
@@ -245,7 +262,13 @@ pub(super) async fn check(
     let nowhere = IpAddr::from([0, 0, 0, 0]);
     let source = request.extensions().get::<Source>().copied();
     let source = source.unwrap_or_else(|| nowhere.into());
-    match guard.user_of(users, headers, source).await {
+    let identity = guard.user_of(users, generation, headers, source).await;
+    // The users were replaced while the password was hashed: the next attempt is checked by the present ones.
+    let identity = identity.and_then(|identity| match guard.generation() == generation {
+        true => Ok(identity),
+        false => Err(Busy),
+    });
+    match identity {
         Ok(Identity::Known(user)) if user.role >= needed => {
             request.extensions_mut().insert(Lease {
                 guard: guard.clone(),
@@ -356,6 +379,24 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its password was being hashed when the users were replaced.
+    #[test]
+    fn a_user_that_was_removed_while_its_password_was_hashed_is_not_remembered() {
+        let guard = Guard::start(Hosts::default()).expect("threads");
+        let user = ApiUser {
+            name: "ann".into(),
+            role: Role::Admin,
+            credential: thicket_access::Credential::Password,
+            expires: None,
+        };
+        let before = guard.generation();
+        guard.set(None);
+        guard.remember(before, [1; 32], &user);
+        assert!(guard.good().is_empty());
+        guard.remember(guard.generation(), [1; 32], &user);
+        assert_eq!(guard.good().len(), 1);
+    }
 
     #[test]
     fn without_users_only_names_of_loopback_are_answered_to() {

@@ -267,7 +267,11 @@ fn report(is_json: bool, answer: &impl Serialize, words: &str) -> anyhow::Result
     if is_json {
         return crate::print(&format!("{}\n", serde_json::to_string(answer)?));
     }
-    crate::print(words)
+    let lines: Vec<String> = words
+        .split('\n')
+        .map(thicket_bench::report::visible)
+        .collect();
+    crate::print(&lines.join("\n"))
 }
 
 fn reload(api: &Api, is_json: bool) -> anyhow::Result<()> {
