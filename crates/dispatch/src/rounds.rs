@@ -207,7 +207,8 @@ impl Rounds {
     /// there are none.
     fn make_way(&mut self) -> bool {
         let now = Instant::now();
-        let first = std::mem::replace(&mut self.look_from, self.look_from + LOOKED_AT);
+        let first = self.look_from;
+        self.look_from = first.wrapping_add(LOOKED_AT);
         let some = (first..first + LOOKED_AT).map(|at| at % self.max_connections);
         let some = some.filter_map(|index| {
             let Stage::Greeting(greeting) = &self.connections.get(index)?.stage else {
