@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use thicket_node::ListenerId;
 use thicket_session::time::Instant;
 
@@ -216,6 +216,15 @@ pub(crate) fn bind_unix(
     Ok(sockets)
 }
 
+/// TCP asks a peer that is silent for two minutes whether it is still there, and ends the connection a minute later if there is no answer. So a client with
+/// keep alive 0 whose host has vanished is not connected for ever, and what lies between the two hosts remembers the connection.
+pub(crate) fn keep_alive() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(Duration::from_secs(120))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     Alone,
@@ -237,6 +246,8 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpList
     if sharing == Sharing::Shared {
         socket.set_reuse_port(true)?;
     }
+    // Accepted sockets inherit it (Linux).
+    socket.set_tcp_keepalive(&keep_alive())?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -279,5 +290,21 @@ mod tests {
         );
         let error = bind(address, 2).expect_err("in use");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn accepted_sockets_ask_whether_a_silent_peer_is_still_there() {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let listener = listen(any, Sharing::Alone).expect("a free port");
+        listener.set_nonblocking(false).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        let _client = std::net::TcpStream::connect(address).expect("listening");
+        let (accepted, _) = listener.accept().expect("connected");
+        let socket = socket2::SockRef::from(&accepted);
+        assert!(socket.keepalive().expect("a socket"));
+        let (time, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+        assert_eq!(time.expect("a socket"), Duration::from_secs(120));
+        assert_eq!(interval.expect("a socket"), Duration::from_secs(15));
+        assert_eq!(socket.tcp_keepalive_retries().expect("a socket"), 4);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Token};
+use socket2::SockRef;
 use thicket_node::{ConnectionId, HubInput, ListenerId, Now, Peer, Verdict, WorkerInput};
 use thicket_overlay::KeyId;
 
@@ -17,7 +18,7 @@ use crate::entrance::Entrance;
 use crate::gate::Full;
 use crate::layers::Preface;
 use crate::links::Proof;
-use crate::listener::Accept;
+use crate::listener::{Accept, keep_alive};
 use crate::log;
 use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
@@ -634,3 +635,4 @@ pub(super) fn literal(address: &str) -> Option<VecDeque<SocketAddr>> {
         .ok()
         .map(|literal| VecDeque::from([literal]))
 }
+    SockRef::from(&stream).set_tcp_keepalive(&keep_alive())?;
