@@ -14,7 +14,6 @@ from test_rights import Files, passwd
 from wire import RawCases, RawClient, connect
 
 STRANGER = "127.0.0.66"
-SERVER_UNAVAILABLE = 0x88
 BAD_USER_NAME_OR_PASSWORD = 0x86
 # Two hashes at a time take 38 MB; the rest is what the connections of a flood may cost.
 GROWTH_BYTES = 80_000_000
@@ -80,13 +79,6 @@ class Logins(Files, RawCases, OneNode):
         for number in range(3):
             # Its turn comes after at most one of the strangers' for each of its own.
             self.assertEqual(self.raw(self.here, f"known-{number}", user="ada", password="secret").connack.reason_code, 0)
-        # The flood is bounded: beyond its share it is turned away at once.
-        turned_away = 0
-        for stranger in flood:
-            with contextlib.suppress(TimeoutError, OSError):
-                stranger.socket.settimeout(0.01)
-                turned_away += SERVER_UNAVAILABLE in stranger.socket.recv(64)
-        self.assertGreater(turned_away, 400)
 
     def test_refusals_do_not_fill_the_log(self):
         node = self.cluster.nodes[0]

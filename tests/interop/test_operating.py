@@ -114,6 +114,7 @@ class Operating(Ctl, RawCases, OneNode):
             "messages that other nodes had kept",
             "backups to be adopted",
             "answers of the hook for authentication",
+            "passwords of clients that were correct",
             "subjects of the log",
         ):
             self.assertIn(what, remembered)

@@ -9,6 +9,7 @@ use crate::{
     scram::{ScramError, ServerExchange},
     token::{Claims, LEEWAY_S, TokenError, Tokens},
     users::{Login, Users},
+    verified::Verified,
 };
 
 /// What a client was granted at its CONNECT. Immutable; shared.
@@ -187,8 +188,7 @@ impl Policy {
                 Err(error) => Judgement::Refused(error.to_string()),
             };
         }
-        let (Some(users), Some(name)) = (self.users_at(applicant.listener), applicant.user_name)
-        else {
+        let Some((users, name)) = self.user_of(applicant) else {
             return Judgement::Unknown;
         };
         match users.verify(name, password, memory) {
@@ -196,6 +196,46 @@ impl Policy {
             Login::Wrong => Judgement::Refused("wrong password".into()),
             Login::Unknown => Judgement::Unknown,
         }
+    }
+
+    /// The file of users that decides about the applicant by its password, and the name to look for; `None`: none does.
+    fn user_of<'a>(&'a self, applicant: &Applicant<'a>) -> Option<(&'a Users, &'a str)> {
+        let by_certificate =
+            applicant.certificate_name.is_some() && self.trusts_certificates_at(applicant.listener);
+        let password = applicant.password.unwrap_or_default();
+        let by_token = self.tokens.is_some() && Tokens::looks_like(password);
+        (self.users_at(applicant.listener).zip(applicant.user_name))
+            .filter(|_| !by_certificate && !by_token)
+    }
+
+    /// The grant of a user of the file whose password was correct before. Quick. `None`: it is to be judged.
+    #[must_use]
+    pub fn recall(&self, applicant: &Applicant<'_>, verified: &mut Verified) -> Option<Arc<Grant>> {
+        let (users, name) = self.user_of(applicant)?;
+        let password = applicant.password.unwrap_or_default();
+        if !verified.recall(name, users.stored(name), password) {
+            return None;
+        }
+        match self.grant_user(applicant.listener, name, applicant.client_id) {
+            Judgement::Granted(grant) => Some(grant),
+            Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => None,
+        }
+    }
+
+    /// Remembers the password of an applicant that was granted, if the file of users decided.
+    pub fn remember(&self, applicant: &Applicant<'_>, verified: &mut Verified) {
+        if let Some((users, name)) = self.user_of(applicant)
+            && let Some(stored) = users.stored(name)
+        {
+            verified.remember(name, stored, applicant.password.unwrap_or_default());
+        }
+    }
+
+    /// Forgets passwords that are no longer those of the files.
+    pub fn forget_changed(&self, verified: &mut Verified) {
+        let own = self.listeners.iter().filter_map(|own| own.users.as_ref());
+        let all: Vec<_> = self.users.iter().chain(own).collect();
+        verified.retain(|name, stored| all.iter().any(|it| it.stored(name) == Some(stored)));
     }
 
     /// The grant of a user of the file that has proved its identity, by password or otherwise.

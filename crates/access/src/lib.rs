@@ -37,6 +37,7 @@ mod rights;
 pub mod scram;
 mod token;
 mod users;
+mod verified;
 
 pub use acl::Acl;
 pub use api_users::{
@@ -51,3 +52,4 @@ pub use token::{
     Algorithm, Claims, KeyError, Keys, KeysError, LEEWAY_S, TokenError, Tokens, UserClaim,
 };
 pub use users::{Login, SALT_BYTES, Users, hash_password};
+pub use verified::Verified;

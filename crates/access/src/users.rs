@@ -16,6 +16,9 @@ use crate::scram::{self, Credential};
 /// Bytes of salt in a new hash.
 pub const SALT_BYTES: usize = 16;
 
+/// A hash of all stored hashes of a user.
+pub(crate) type StoredHash = [u8; 32];
+
 /// Users and the hashes of their passwords.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
@@ -134,6 +137,14 @@ impl Users {
     /// What identifies the stored password of `name`: another password has another fingerprint. `None`: no such user.
     #[must_use]
     pub fn fingerprint(&self, name: &str) -> Option<u64> {
+        let stored = self.stored(name)?;
+        Some(u64::from_be_bytes(
+            stored[..8].try_into().expect("eight of 32 bytes"),
+        ))
+    }
+
+    /// The hash of the lines of `name`. `None`: no such user.
+    pub(crate) fn stored(&self, name: &str) -> Option<StoredHash> {
         let user = self.users.get(name)?;
         let mut hash = Sha256::new();
         hash.update(user.argon2.as_deref().map_or("", Argon2Hash::text));
@@ -143,10 +154,7 @@ impl Users {
         if let Some(credential) = &user.scram {
             hash.update(credential.to_string());
         }
-        let digest: [u8; 32] = hash.finalize().into();
-        Some(u64::from_be_bytes(
-            digest[..8].try_into().expect("eight of 32 bytes"),
-        ))
+        Some(hash.finalize().into())
     }
 
     /// The credential of `name`; for a name without one, a made-up one that no password fits, the same each time.

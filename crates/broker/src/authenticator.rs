@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use thicket_access::{HashMemory, Judgement, Policy, scram};
+use thicket_access::{HashMemory, Judgement, Policy, Verified, scram};
 use thicket_node::{Admission, Enhanced, Hub, Remembered, Verdict};
 
 pub(crate) use self::desk::{Asker, Request};
@@ -28,10 +28,14 @@ use crate::pool::Pool;
 /// Threads that hash: more would take the cores from the workers, and each keeps the memory of a hash, 19 MiB.
 pub(crate) const HASHERS: usize = 2;
 
-/// The answers of the hook that are cached.
-pub(crate) fn hook_answers(counters: &Counters) -> Remembered {
-    let what = "answers of the hook for authentication";
-    Remembered::new(what, counters.hook_answers.value(), hook::CACHED)
+/// What is remembered about clients that were authenticated.
+pub(crate) fn remembered(counters: &Counters) -> [Remembered; 2] {
+    let answers = "answers of the hook for authentication";
+    let passwords = "passwords of clients that were correct";
+    [
+        Remembered::new(answers, counters.hook_answers.value(), hook::CACHED),
+        Remembered::new(passwords, counters.verified.value(), desk::VERIFIED),
+    ]
 }
 
 /// Decides who may connect. The threads end when the last clone is gone with the last worker.
@@ -52,7 +56,10 @@ impl Authenticator {
     ) -> std::io::Result<Self> {
         let (fetcher, wanted) = Fetcher::new();
         let fetcher = provider.is_some().then_some(fetcher);
-        let desk = Arc::new(Desk::new(policy, boxes, counters, fetcher));
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let verified = Verified::new(key, desk::VERIFIED);
+        let desk = Arc::new(Desk::new(policy, verified, boxes, counters, fetcher));
         if let Some(provider) = provider {
             let desk = Arc::downgrade(&desk);
             let set_keys = move |keys| {
@@ -69,7 +76,7 @@ impl Authenticator {
         let serve = {
             let judge = judge.clone();
             let mut memory = HashMemory::default();
-            move |request| judge.judge_and_answer(request, &mut memory)
+            move |request: Arc<Request>| judge.judge_and_answer(&request, &mut memory)
         };
         let hashers = Pool::start("users", HASHERS, WAITING, serve)?;
         Ok(Self { judge, hashers })
@@ -82,32 +89,40 @@ impl Authenticator {
 
     /// Decides for the client that was placed with a session of this name, if there is one: its rights apply to all its sessions. Only the hub knows
     /// the placement, so the verdict is sent to the asker later.
-    pub(crate) fn ask_as_placed(&self, mut request: Request, name: String) {
+    pub(crate) fn ask_as_placed(&self, request: &Arc<Request>, name: String) {
         let authenticator = self.clone();
+        let request = Arc::downgrade(request);
         let order = move |hub: &mut Hub, now| {
+            let Some(request) = request.upgrade() else {
+                return;
+            };
             if let Some(placed) = hub.view().placed_name(now, &name) {
-                request.client_id = placed.client_id;
+                // Each request is asked once.
+                let _ = request.placed_as.set(placed.client_id);
             }
-            let asker = request.asker.clone();
-            if let Some(verdict) = authenticator.ask(request) {
-                authenticator.judge.desk.send(asker, verdict);
+            if let Some(verdict) = authenticator.ask(&request) {
+                authenticator.judge.desk.send(&request.asker, verdict);
             }
         };
         self.judge.desk.boxes[0].post(Letter::OrderHub(Box::new(order)));
     }
 
-    /// Returns the verdict if it is known at once; else it is sent to the asker.
-    pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
+    /// Returns the verdict if it is known at once; else it is sent to the asker, if the caller keeps the request until then.
+    pub(crate) fn ask(&self, request: &Arc<Request>) -> Option<Verdict> {
         let desk = &self.judge.desk;
         desk.counters.authentications.add_one();
         let policy = desk.policy();
         if let Some(enhanced) = &request.enhanced {
-            let verdict = step(&policy, &request, enhanced);
+            let verdict = step(&policy, request, enhanced);
             return Some(desk.count(verdict));
         }
-        if policy.is_slow(&request.applicant()) {
+        let applicant = request.applicant();
+        if policy.is_slow(&applicant) {
+            if let Some(grant) = desk.recall(&policy, &applicant) {
+                return Some(allowed(grant));
+            }
             if let Some(turned_away) = self.hashers.submit(request.source(), request) {
-                desk.answer(turned_away.asker, Verdict::Unavailable);
+                desk.answer(&turned_away.asker, Verdict::Unavailable);
             }
             return None;
         }
@@ -128,18 +143,22 @@ struct Judge {
 struct PassedOn;
 
 impl Judge {
-    fn judge_and_answer(&self, request: Request, memory: &mut HashMemory) {
-        let asker = request.asker.clone();
+    fn judge_and_answer(&self, request: &Arc<Request>, memory: &mut HashMemory) {
+        self.desk.counters.authentications_slow.add_one();
         if let Ok(verdict) = self.judge(request, memory) {
-            self.desk.answer(asker, verdict);
+            self.desk.answer(&request.asker, verdict);
         }
     }
 
     /// Decides by the files; passes a client that is not in them on to the hook.
-    fn judge(&self, request: Request, memory: &mut HashMemory) -> Result<Verdict, PassedOn> {
+    fn judge(&self, request: &Arc<Request>, memory: &mut HashMemory) -> Result<Verdict, PassedOn> {
         let policy = self.desk.policy();
-        match policy.judge(&request.applicant(), wall_ms() / 1000, memory) {
-            Judgement::Granted(grant) => Ok(allowed(grant)),
+        let applicant = request.applicant();
+        match policy.judge(&applicant, wall_ms() / 1000, memory) {
+            Judgement::Granted(grant) => {
+                self.desk.remember(&policy, &applicant);
+                Ok(allowed(grant))
+            }
             Judgement::Refused(reason) => {
                 tracing::debug!(
                     client_id = request.client_id,
@@ -149,15 +168,15 @@ impl Judge {
                 );
                 Ok(Verdict::BadUserNameOrPassword)
             }
-            Judgement::UnknownKey => Ok(self.verdict_of_unknown_key(&request)),
+            Judgement::UnknownKey => Ok(self.verdict_of_unknown_key(request)),
             Judgement::Unknown => match &self.hook {
                 Some(hook) => {
-                    if let Some((asker, verdict)) = hook.pass_on(request, &policy) {
-                        self.desk.answer(asker, verdict);
+                    if let Some((turned_away, verdict)) = hook.pass_on(request, &policy) {
+                        self.desk.answer(&turned_away.asker, verdict);
                     }
                     Err(PassedOn)
                 }
-                None => Ok(settle_unknown(&policy, &request, false)),
+                None => Ok(settle_unknown(&policy, request, false)),
             },
         }
     }
@@ -196,7 +215,7 @@ fn step(policy: &Policy, request: &Request, enhanced: &Enhanced) -> Verdict {
                 exchange: Box::new(exchange),
             }),
         Some(exchange) => policy
-            .finish_scram(listener, *exchange, &enhanced.data, &request.client_id)
+            .finish_scram(listener, *exchange, &enhanced.data, request.client_id())
             .map(|(grant, data)| {
                 Verdict::Allowed(Admission {
                     grant: Some(grant),

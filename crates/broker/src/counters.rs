@@ -27,6 +27,10 @@ pub(crate) struct Counters {
     pub(crate) authentications: Counter,
     /// Authentications refused.
     pub(crate) authentications_refused: Counter,
+    /// Clients whose password was hashed, or the signature of whose token was checked.
+    pub(crate) authentications_slow: Counter,
+    /// Passwords that were correct and are remembered.
+    pub(crate) verified: Level,
     /// Requests to the hook.
     pub(crate) hook_requests: Counter,
     /// Clients for whom the hook sent no valid answer in time.

@@ -180,6 +180,11 @@ impl Sockets {
         }
     }
 
+    /// Whether the peer has ended its direction.
+    pub(crate) fn is_ending(&mut self, connection: ConnectionId) -> bool {
+        self.find(connection).is_some_and(|socket| socket.ending)
+    }
+
     /// How many sockets wait to be read.
     pub(crate) fn reads_waiting(&self) -> usize {
         self.to_read.len()

@@ -206,3 +206,90 @@ fn names_in_certificates_are_taken_at_the_listeners_that_say_so() {
     policy.listeners[1] = own(Some(false));
     assert_eq!(policy.review(&grant), Review::Ended);
 }
+
+#[test]
+fn a_password_that_was_correct_is_recalled_with_the_rights_of_now_and_no_other() {
+    let before = policy(&line("ann", "secret"), "user ann\ntopic home/#");
+    let mut verified = Verified::new([1; 32], 10);
+    let ann = applicant(Some("ann"), "secret");
+    assert!(before.recall(&ann, &mut verified).is_none());
+    before.remember(&ann, &mut verified);
+    let now = policy(&line("ann", "secret"), "user ann\ntopic garden/#");
+    let grant = now.recall(&ann, &mut verified).expect("correct before");
+    assert_eq!(
+        grant,
+        granted(now.judge(&ann, 0, &mut HashMemory::default()))
+    );
+    let wrong = applicant(Some("ann"), "wrong");
+    assert!(now.recall(&wrong, &mut verified).is_none());
+}
+
+#[test]
+fn a_password_is_not_recalled_once_the_file_has_another_hash_or_no_user_of_that_name() {
+    let text = line("ann", "secret") + &line("bob", "hidden");
+    let before = policy(&text, "");
+    let again = format!("ann:{}\n", hash_password(b"secret", [4; 16]));
+    for (now, count) in [
+        (line("bob", "hidden"), 1),
+        (again + &line("bob", "hidden"), 1),
+        (text.clone(), 2),
+    ] {
+        let mut verified = Verified::new([1; 32], 10);
+        for (name, password) in [("ann", "secret"), ("bob", "hidden")] {
+            before.remember(&applicant(Some(name), password), &mut verified);
+        }
+        let now = policy(&now, "");
+        let ann = applicant(Some("ann"), "secret");
+        assert_eq!(now.recall(&ann, &mut verified).is_some(), count == 2);
+        now.forget_changed(&mut verified);
+        assert_eq!(verified.count(), count);
+    }
+}
+
+#[test]
+fn a_password_of_one_listener_is_recalled_at_no_other_with_a_file_of_its_own() {
+    let own = format!("ann:{}\n", hash_password(b"secret", [9; 16]));
+    let policy = Policy {
+        listeners: vec![
+            ListenerPolicy::default(),
+            ListenerPolicy {
+                users: Some(Users::parse(&own).expect("users")),
+                ..ListenerPolicy::default()
+            },
+        ],
+        ..policy(&line("ann", "secret"), "")
+    };
+    let mut verified = Verified::new([1; 32], 10);
+    let here = applicant(Some("ann"), "secret");
+    let there = Applicant {
+        listener: 1,
+        ..here
+    };
+    policy.remember(&here, &mut verified);
+    assert!(policy.recall(&there, &mut verified).is_none());
+    policy.remember(&there, &mut verified);
+    for applicant in [&here, &there] {
+        assert!(policy.recall(applicant, &mut verified).is_some());
+    }
+    policy.forget_changed(&mut verified);
+    assert_eq!(verified.count(), 2);
+}
+
+#[test]
+fn where_the_file_of_users_does_not_decide_nothing_is_recalled() {
+    let policy = Policy {
+        trusts_certificates: true,
+        ..policy(&line("ann", "secret"), "")
+    };
+    let mut verified = Verified::new([1; 32], 10);
+    let ann = applicant(Some("ann"), "secret");
+    let by_certificate = Applicant {
+        certificate_name: Some("lamp"),
+        ..ann
+    };
+    policy.remember(&ann, &mut verified);
+    assert!(policy.recall(&ann, &mut verified).is_some());
+    assert!(policy.recall(&by_certificate, &mut verified).is_none());
+    policy.remember(&by_certificate, &mut verified);
+    assert_eq!(verified.count(), 1);
+}

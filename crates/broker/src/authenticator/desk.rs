@@ -1,9 +1,10 @@
 //! What the threads that decide share: requests to be let in, the policy, and where verdicts go.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
-use thicket_access::{Applicant, Grant, Judgement, Keys, Policy, Tokens};
+use thicket_access::{Applicant, Grant, Judgement, Keys, Policy, Tokens, Verified};
 use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Source, Verdict, WorkerId};
 use tokio::sync::mpsc;
 
@@ -12,11 +13,15 @@ use crate::counters::Counters;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::pool::Places;
 
-/// Clients that may wait for an answer at a time, in all and of one address; the next one is refused as unavailable.
+/// Clients that may wait for an answer at a time, in all and of one address; one more displaces another, which is refused as unavailable. What they
+/// have sent is bounded with the CONNECTs that wait for an answer (`half_open_bytes`).
 pub(super) const WAITING: Places = Places {
-    all: 1024,
-    of_one_source: 512,
+    all: 16_384,
+    of_one_source: 8_192,
 };
+
+/// Passwords that were correct and are remembered: those of a large fleet. Each takes about 150 bytes and the name.
+pub(super) const VERIFIED: usize = 100_000;
 
 /// Where a verdict goes.
 #[derive(Debug, Clone)]
@@ -31,14 +36,17 @@ pub(crate) enum Asker {
     Http(mpsc::Sender<Verdict>),
 }
 
-/// A request to be let in.
+/// A request to be let in. Whoever waits for the answer has it; queues only refer to it.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) asker: Asker,
+    pub(crate) since: Instant,
     /// Where the client connected.
     pub(crate) listener: ListenerId,
     pub(crate) peer: SocketAddr,
     pub(crate) client_id: String,
+    /// The client identifier of the client that was placed with a session of this name, once that is known.
+    pub(crate) placed_as: OnceLock<String>,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
     /// The name in the client's certificate, if it has shown a valid one.
@@ -52,10 +60,15 @@ impl Request {
         self.peer.ip().into()
     }
 
+    /// The client identifier whose rights apply.
+    pub(super) fn client_id(&self) -> &str {
+        self.placed_as.get().unwrap_or(&self.client_id)
+    }
+
     pub(super) fn applicant(&self) -> Applicant<'_> {
         Applicant {
             listener: self.listener.0,
-            client_id: &self.client_id,
+            client_id: self.client_id(),
             user_name: self.user_name.as_deref(),
             password: self.password.as_deref(),
             certificate_name: self.certificate_name.as_deref(),
@@ -68,6 +81,8 @@ impl Request {
 pub(crate) struct Desk {
     /// Read once for each CONNECT, replaced by a reload.
     policy: RwLock<Arc<Policy>>,
+    /// Passwords that were correct under it.
+    verified: Mutex<Verified>,
     pub(super) boxes: Mailboxes,
     pub(crate) counters: Arc<Counters>,
     /// Fetches the keys of tokens, if they come from a provider.
@@ -78,12 +93,14 @@ impl Desk {
     /// `fetcher`: requests the keys of tokens, if they come from a provider.
     pub(super) fn new(
         policy: Policy,
+        verified: Verified,
         boxes: &Mailboxes,
         counters: &Arc<Counters>,
         fetcher: Option<Fetcher>,
     ) -> Self {
         Self {
             policy: RwLock::new(Arc::new(policy)),
+            verified: Mutex::new(verified),
             boxes: Arc::clone(boxes),
             counters: Arc::clone(counters),
             fetcher,
@@ -106,6 +123,11 @@ impl Desk {
             }
             Some(policy)
         });
+        // After the change: until then passwords of the old files may be added.
+        let mut verified = self.verified();
+        self.policy().forget_changed(&mut verified);
+        self.counters.verified.set(verified.count());
+        drop(verified);
         if let Some(fetcher) = &self.fetcher {
             fetcher.fetch_soon();
         }
@@ -140,6 +162,24 @@ impl Desk {
         }
     }
 
+    fn verified(&self) -> MutexGuard<'_, Verified> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The grant of a client whose password was correct before. Quick; a wrong password takes the slow hash as ever.
+    pub(super) fn recall(&self, policy: &Policy, applicant: &Applicant<'_>) -> Option<Arc<Grant>> {
+        policy.recall(applicant, &mut self.verified())
+    }
+
+    /// Remembers the password of a client that was granted under `policy`, unless that was replaced meanwhile.
+    pub(super) fn remember(&self, policy: &Arc<Policy>, applicant: &Applicant<'_>) {
+        let mut verified = self.verified();
+        if Arc::ptr_eq(policy, &self.policy()) {
+            policy.remember(applicant, &mut verified);
+            self.counters.verified.set(verified.count());
+        }
+    }
+
     /// Whether another fetch may find a key that the provider did not list; if so, it is requested.
     pub(super) fn may_learn_a_key(&self) -> bool {
         let fetcher = self.fetcher.as_ref();
@@ -147,13 +187,13 @@ impl Desk {
     }
 
     /// Sends a verdict to the asker.
-    pub(crate) fn answer(&self, asker: Asker, verdict: Verdict) {
+    pub(crate) fn answer(&self, asker: &Asker, verdict: Verdict) {
         let verdict = self.count(verdict);
         self.send(asker, verdict);
     }
 
-    pub(super) fn send(&self, asker: Asker, verdict: Verdict) {
-        match asker {
+    pub(super) fn send(&self, asker: &Asker, verdict: Verdict) {
+        match *asker {
             Asker::Connection {
                 worker,
                 connection,
@@ -163,7 +203,7 @@ impl Desk {
                 serial,
                 verdict,
             }),
-            Asker::Http(sender) => {
+            Asker::Http(ref sender) => {
                 // Fails only if the request has ended.
                 let _ = sender.try_send(verdict);
             }
@@ -190,7 +230,7 @@ pub(super) fn settle_unknown(policy: &Policy, request: &Request, has_hook: bool)
     if !is_anonymous {
         return Verdict::BadUserNameOrPassword;
     }
-    match policy.grant_anonymous(listener, &request.client_id) {
+    match policy.grant_anonymous(listener, request.client_id()) {
         Judgement::Granted(grant) => allowed(grant),
         Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
             Verdict::NotAuthorized

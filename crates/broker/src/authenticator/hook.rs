@@ -10,7 +10,7 @@ use thicket_access::Policy;
 use thicket_access::hook::{Answer, Question};
 use thicket_node::Verdict;
 
-use super::desk::{Asker, Desk, Request, WAITING, allowed, settle_unknown};
+use super::desk::{Desk, Request, WAITING, allowed, settle_unknown};
 use crate::config::{Hook, OnFailure};
 use crate::log::{self, Subject};
 use crate::pool::Pool;
@@ -22,32 +22,24 @@ pub(super) const CACHED: usize = 10_000;
 /// Longest answer.
 const ANSWER_BYTES: u64 = 64 * 1024;
 
-/// A request that the files do not settle.
-#[derive(Debug)]
-pub(super) struct Asked {
-    request: Request,
-    since: Instant,
-}
-
 /// Where requests wait for the hook.
 #[derive(Debug, Clone)]
 pub(super) struct HookQueue {
-    asked: Pool<Asked>,
+    asked: Pool<Request>,
     on_failure: OnFailure,
 }
 
 impl HookQueue {
-    /// Puts a request into the queue. If that is full, returns the verdict, and who receives it.
-    pub(super) fn pass_on(&self, request: Request, policy: &Policy) -> Option<(Asker, Verdict)> {
-        let source = request.source();
-        let asked = Asked {
-            request,
-            since: Instant::now(),
-        };
-        let turned_away = self.asked.submit(source, asked)?.request;
+    /// Puts a request into the queue. If that is full, returns the verdict, and whom it is about.
+    pub(super) fn pass_on(
+        &self,
+        request: &Arc<Request>,
+        policy: &Policy,
+    ) -> Option<(Arc<Request>, Verdict)> {
+        let turned_away = self.asked.submit(request.source(), request)?;
         NoAnswer::Full.log(&turned_away, self.on_failure);
         let verdict = without_answer(self.on_failure, &turned_away, policy);
-        Some((turned_away.asker, verdict))
+        Some((turned_away, verdict))
     }
 }
 
@@ -109,7 +101,7 @@ fn without_answer(on_failure: OnFailure, request: &Request, policy: &Policy) -> 
         OnFailure::Deny => Verdict::NotAuthorized,
         OnFailure::Allow => {
             let name = request.user_name.as_deref();
-            let grant = policy.grant_for_hook(name, &request.client_id, None);
+            let grant = policy.grant_for_hook(name, request.client_id(), None);
             allowed(Arc::new(grant))
         }
     }
@@ -143,18 +135,17 @@ impl HookDesk {
             agent,
             cache: Mutex::default(),
         });
-        let serve = move |asked: Asked| this.serve(&asked);
+        let serve = move |request: Arc<Request>| this.serve(&request);
         let asked = Pool::start("hook", THREADS, WAITING, serve)?;
         Ok(HookQueue { asked, on_failure })
     }
 
-    fn serve(&self, asked: &Asked) {
-        let request = &asked.request;
+    fn serve(&self, request: &Request) {
         let policy = self.desk.policy();
-        let verdict = match self.answer(request, asked.since, &policy) {
+        let verdict = match self.answer(request, &policy) {
             Ok(Answer::Allow(rules)) => {
                 let name = request.user_name.as_deref();
-                let grant = policy.grant_for_hook(name, &request.client_id, rules.as_deref());
+                let grant = policy.grant_for_hook(name, request.client_id(), rules.as_deref());
                 allowed(Arc::new(grant))
             }
             Ok(Answer::Deny) => {
@@ -176,19 +167,14 @@ impl HookDesk {
                 without_answer(self.settings.on_failure, request, &policy)
             }
         };
-        self.desk.answer(request.asker.clone(), verdict);
+        self.desk.answer(&request.asker, verdict);
     }
 
-    fn answer(
-        &self,
-        request: &Request,
-        since: Instant,
-        policy: &Arc<Policy>,
-    ) -> Result<Answer, NoAnswer> {
+    fn answer(&self, request: &Request, policy: &Arc<Policy>) -> Result<Answer, NoAnswer> {
         let password = request.password.as_deref().map(String::from_utf8_lossy);
         let peer = request.peer.to_string();
         let question = Question {
-            client_id: &request.client_id,
+            client_id: request.client_id(),
             user_name: request.user_name.as_deref(),
             password: password.as_deref(),
             peer: &peer,
@@ -199,7 +185,10 @@ impl HookDesk {
         if let Some(answer) = self.remembered(&key, policy) {
             return Ok(answer);
         }
-        let left = self.settings.timeout.saturating_sub(since.elapsed());
+        let left = self
+            .settings
+            .timeout
+            .saturating_sub(request.since.elapsed());
         if left.is_zero() {
             return Err(NoAnswer::TimedOut);
         }

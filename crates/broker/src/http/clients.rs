@@ -5,7 +5,7 @@
 //! A client authenticates as in CONNECT: with name and password (Basic), a token (Bearer), or the certificate of its connection. It is placed under
 //! the name that its session has over MQTT, so no client sees or changes what belongs to another user.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Extension, Path, RawQuery, State};
@@ -226,17 +226,20 @@ impl Clients {
     ) -> Result<Option<Arc<Grant>>, Response> {
         let login = Login::of(headers).ok_or_else(unauthorized)?;
         let (sender, mut answer) = mpsc::channel(1);
-        let request = Request {
+        // Kept until the answer is there: if this request ends before, nothing is hashed for it.
+        let request = Arc::new(Request {
             asker: Asker::Http(sender),
+            since: std::time::Instant::now(),
             listener: self.listener,
             peer: peer.address,
             client_id: client_id.to_owned(),
+            placed_as: OnceLock::new(),
             user_name: login.user_name,
             password: login.password,
             certificate_name: peer.certificate_name.clone(),
             enhanced: None,
-        };
-        let verdict = match self.authenticator.ask(request) {
+        });
+        let verdict = match self.authenticator.ask(&request) {
             Some(verdict) => Some(verdict),
             None => {
                 let answered = tokio::time::timeout(TIMEOUT, answer.recv()).await;

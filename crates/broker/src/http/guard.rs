@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use thicket_access::{ApiUser, ApiUsers, HashMemory, Role, TokenCheck};
 use thicket_node::Source;
 use thicket_session::time::WallClock;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use super::answer::failure;
 use crate::api::overlay::text_of_query;
@@ -53,24 +53,27 @@ struct Shared {
     hashers: Pool<Attempt>,
 }
 
-/// A user name and a password to check.
+/// A user name and a password to check. The request that waits for it has it.
 struct Attempt {
     users: Arc<ApiUsers>,
     /// `NAME:PASSWORD` in base64.
     credentials: String,
-    answer: oneshot::Sender<Option<ApiUser>>,
+    answer: mpsc::Sender<Result<Option<ApiUser>, Busy>>,
 }
 
 impl Attempt {
-    fn judge(self, memory: &mut HashMemory) {
+    fn judge(&self, memory: &mut HashMemory) {
         let user = |memory| {
             let plain = String::from_utf8(STANDARD.decode(&self.credentials).ok()?).ok()?;
             let (name, password) = plain.split_once(':')?;
             self.users.with_password(name, password.as_bytes(), memory)
         };
+        self.answer(Ok(user(memory)));
+    }
+
+    fn answer(&self, answer: Result<Option<ApiUser>, Busy>) {
         // Fails only if the request was cancelled.
-        let user = user(memory);
-        let _ = self.answer.send(user);
+        let _ = self.answer.try_send(answer);
     }
 }
 
@@ -98,7 +101,7 @@ impl Guard {
     /// Starts without users.
     pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
         let mut memory = HashMemory::default();
-        let serve = move |attempt: Attempt| attempt.judge(&mut memory);
+        let serve = move |attempt: Arc<Attempt>| attempt.judge(&mut memory);
         Ok(Self(Arc::new(Shared {
             users: RwLock::default(),
             generation: AtomicU64::new(0),
@@ -172,15 +175,17 @@ impl Guard {
         if let Some(user) = self.good().get(&digest) {
             return Ok(Identity::Known(user.clone()));
         }
-        let (answer, judged) = oneshot::channel();
-        let attempt = Attempt {
+        let (answer, mut judged) = mpsc::channel(1);
+        let attempt = Arc::new(Attempt {
             users,
             credentials: credentials.to_owned(),
             answer,
-        };
-        // If the attempt is refused, its channel closes, which ends the wait.
-        drop(self.0.hashers.submit(source, attempt));
-        let user = judged.await.map_err(|_| Busy)?;
+        });
+        if let Some(displaced) = self.0.hashers.submit(source, &attempt) {
+            displaced.answer(Err(Busy));
+        }
+        let user = judged.recv().await.unwrap_or(Err(Busy))?;
+        drop(attempt);
         if let Some(user) = &user {
             self.remember(generation, digest, user);
         }

@@ -361,7 +361,7 @@ impl Inspector {
                 .flatten()
                 .chain(of_hub)
                 .chain(self.flapping.remembered())
-                .chain([authenticator::hook_answers(&self.counters)])
+                .chain(authenticator::remembered(&self.counters))
                 .chain([log::remembered()]),
             workers.into_iter().map(MemoryEntry::from).collect(),
         ))

@@ -561,6 +561,11 @@ impl Page {
                 &counters.authentications_refused,
             ),
             (
+                "thicket_authentications_slow_total",
+                "Users whose password was hashed, or the signature of whose token was checked",
+                &counters.authentications_slow,
+            ),
+            (
                 "thicket_hook_requests_total",
                 "Requests to the authentication hook",
                 &counters.hook_requests,

@@ -27,6 +27,8 @@ use crate::transport::Transport;
 
 /// Bytes read in one round before outputs are performed; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
+/// Reads in which the end of a client that has given up is looked for.
+const END_READS: usize = 4;
 /// Connections above the limit of these that may turn out to be links, of all threads.
 const EXPECTED_LINKS: usize = 64;
 /// This many bytes waiting to be stored also end the reading of a round: one message may have many recipients.
@@ -88,6 +90,29 @@ impl Thread {
         // A peer that is not read from would otherwise never be detected as gone.
         if broken && !reading {
             self.sockets.mark_lost(connection);
+        } else if event.is_read_closed() {
+            self.notice_end(now, connection);
+        }
+    }
+
+    /// A client that waits for a verdict is not read from. If it has ended its direction and sent nothing since its CONNECT, it has given up, and nothing
+    /// is to be hashed for it. What it has sent stays for after the verdict: a client may publish and leave without waiting for CONNACK.
+    pub(super) fn notice_end(&mut self, now: Now, connection: ConnectionId) {
+        if !self.asking.contains_key(&connection) {
+            return;
+        }
+        for _ in 0..END_READS {
+            if !self.sockets.is_ending(connection) {
+                return;
+            }
+            match self.sockets.read(connection, &mut self.buffer) {
+                Read::Bytes(count) => {
+                    return self.hand_in_bytes(now, connection, Owner::Worker, count);
+                }
+                // Records of TLS that contain no bytes of the client.
+                Read::Nothing => {}
+                Read::Closed(_) => return self.hand_in_closed(now, connection, Owner::Worker),
+            }
         }
     }
 
@@ -100,6 +125,7 @@ impl Thread {
             return self.end_lingering(connection);
         }
         self.sockets.remove(connection);
+        self.asking.remove(&connection);
         match (owner, &mut self.hub) {
             (Owner::Worker, _) => self
                 .worker
@@ -359,6 +385,7 @@ impl Thread {
                 // The connection may be closed, and its index reused.
                 let socket = self.sockets.find(connection);
                 if socket.is_some_and(|socket| socket.serial == serial) {
+                    self.asking.remove(&connection);
                     self.hand_in_verdict(now, connection, verdict);
                 }
             }
@@ -625,6 +652,7 @@ impl Thread {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&keep_alive())?;
     Ok(stream)
 }
 
@@ -635,4 +663,3 @@ pub(super) fn literal(address: &str) -> Option<VecDeque<SocketAddr>> {
         .ok()
         .map(|literal| VecDeque::from([literal]))
 }
-    SockRef::from(&stream).set_tcp_keepalive(&keep_alive())?;

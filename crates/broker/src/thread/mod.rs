@@ -25,7 +25,7 @@ use thicket_node::{
 use thicket_session::time::Instant;
 
 use crate::aside::Aside;
-use crate::authenticator::Authenticator;
+use crate::authenticator::{Authenticator, Request};
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
@@ -122,6 +122,8 @@ pub(crate) struct Thread {
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
+    /// The requests of connections that wait for a verdict; they go with the connection.
+    asking: HashMap<ConnectionId, Arc<Request>>,
     resolver: Aside<String>,
     planner: Aside<Box<RebalanceTask>>,
     links: Option<Arc<Links>>,
@@ -143,6 +145,8 @@ pub(crate) struct Thread {
     summaries: Vec<Summary>,
     /// Verdicts known at once, handed in when the worker's outputs are drained.
     verdicts: Vec<(ConnectionId, Verdict)>,
+    /// Connections that wait for a verdict and whose end may have arrived, handed in when the worker's outputs are drained.
+    ends_due: Vec<ConnectionId>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
     dials_due: Vec<Dial>,
     /// The recipients of placements, by number.
@@ -211,6 +215,7 @@ impl Thread {
             worker: machine,
             hub,
             authenticator: parts.authenticator,
+            asking: HashMap::new(),
             resolver: parts.resolver,
             planner: parts.planner,
             links: parts.links,
@@ -228,6 +233,7 @@ impl Thread {
             summary: Summary::default(),
             summaries: vec![Summary::default(); workers],
             verdicts: Vec::new(),
+            ends_due: Vec::new(),
             dials_due: Vec::new(),
             placements: HashMap::new(),
             next_placement: 0,

@@ -1,6 +1,7 @@
 //! The second half of a round: outputs are performed in order, then every connection with something to send is flushed once.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 
 use thicket_node::{
     ConnectionId, Handover, Hub, HubInput, HubOutput, Now, Peer, WorkerId, WorkerInput,
@@ -104,6 +105,12 @@ impl Thread {
         if !self.verdicts.is_empty() {
             for (connection, verdict) in std::mem::take(&mut self.verdicts) {
                 self.hand_in_verdict(now, connection, verdict);
+            }
+            again = true;
+        }
+        if !self.ends_due.is_empty() {
+            for connection in std::mem::take(&mut self.ends_due) {
+                self.notice_end(now, connection);
             }
             again = true;
         }
@@ -275,25 +282,31 @@ impl Thread {
                 .view()
                 .name_of_session(connection, user, &client_id)
         });
-        let request = Request {
+        let request = Arc::new(Request {
             asker: Asker::Connection {
                 worker: self.id,
                 connection,
                 serial: socket.serial,
             },
+            since: self.round_began,
             listener,
             peer,
             client_id,
+            placed_as: OnceLock::new(),
             certificate_name,
             user_name,
             password,
             enhanced,
-        };
+        });
         if let Some(name) = name.flatten() {
-            self.authenticator.ask_as_placed(request, name);
-        } else if let Some(verdict) = self.authenticator.ask(request) {
+            self.authenticator.ask_as_placed(&request, name);
+        } else if let Some(verdict) = self.authenticator.ask(&request) {
             self.verdicts.push((connection, verdict));
+            return;
         }
+        self.asking.insert(connection, request);
+        // The end may have come with the CONNECT.
+        self.ends_due.push(connection);
     }
 
     /// Hands a socket over; between worker 0 and the hub it stays where it is.
@@ -326,6 +339,7 @@ impl Thread {
 
     /// Writes what the socket accepts at once and closes. A client may read the last packets before the socket is closed (`lingering`).
     fn close(&mut self, now: Now, connection: ConnectionId) {
+        self.asking.remove(&connection);
         self.sockets.mark_dirty(connection);
         self.flush(now, connection);
         let Some(socket) = self.sockets.find(connection) else {
