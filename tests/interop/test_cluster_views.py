@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import select
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -243,6 +244,22 @@ class ClusterViewsWithUsers(PageTest):
 
 
 class NodesThatEnd(RawCases, ThreeNodes):
+    def test_a_node_that_is_down_is_named_and_not_waited_for(self):
+        """A node that stands still accepts connections to its API and answers none."""
+        here, *_, still = self.cluster.nodes
+        self.addCleanup(still.process.send_signal, signal.SIGCONT)
+        still.process.send_signal(signal.SIGSTOP)
+        # Whether the request comes before the others have noticed or afterwards.
+        for _ in range(2):
+            status, page = ask(here.http_port, "/v1/clients")
+            self.assertEqual(status, 200)
+            self.assertEqual([(it["node"], it["why"]) for it in page["unanswered"]], [(still.name, "it is down")])
+            wait_until(lambda: here.sees() == 2, "the others to notice")
+        self.assertEqual(ask(here.http_port, f"/v1/nodes?node={still.name}")[0], 404)
+        still.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: here.sees() == 3, "it to be back")
+        self.assertEqual(ask(here.http_port, "/v1/clients")[1]["unanswered"], [])
+
     def test_a_trace_goes_on_without_a_node_that_is_killed(self):
         topic = self.topic("traced")
         command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", "trace", "--topic", topic, "-C", "2"]

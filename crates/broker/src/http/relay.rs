@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use thicket_transport::tls::AnnouncementKey;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::answer::{failure, silent};
 use super::audit;
@@ -45,6 +45,8 @@ const BY: HeaderName = HeaderName::from_static("thicket-by");
 const ABOUT: HeaderName = HeaderName::from_static("thicket-about");
 /// Longer than the other node waits for its threads.
 const DEADLINE: Duration = Duration::from_secs(TIMEOUT.as_secs() + 1);
+/// Time between two looks at whether a node that is asked is still up.
+const LOOK: Duration = Duration::from_millis(200);
 /// Longest answer that is read into memory.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
@@ -77,11 +79,12 @@ struct Claim<'a> {
     path: &'a str,
 }
 
-/// Another node that is up.
+/// Another node of the cluster.
 #[derive(Debug, Clone)]
 struct Other {
     name: String,
     id: String,
+    is_up: bool,
     /// HOST:PORT of its API, or why there is none.
     address: Result<String, &'static str>,
 }
@@ -217,7 +220,7 @@ impl Inspector {
     /// The name of another node; its identity, if it is not up.
     pub(super) async fn name_of(&self, id: String) -> String {
         let others = self.others().await.unwrap_or_default();
-        let other = others.into_iter().find(|other| other.id == id);
+        let other = others.into_iter().find(|it| it.is_up && it.id == id);
         other.map_or(id, |other| other.name)
     }
 
@@ -228,7 +231,8 @@ impl Inspector {
         request: Request,
     ) -> Result<Response, Response> {
         let others = self.others().await.map_err(silent)?;
-        let mut named = others.iter().filter(|it| it.id == node || it.name == node);
+        let up = others.iter().filter(|it| it.is_up);
+        let mut named = up.filter(|it| it.id == node || it.name == node);
         let (other, further) = (named.next(), named.next());
         let other = other.ok_or_else(|| {
             let words = format!("no node that is up has the name or identity {node:?}");
@@ -256,7 +260,7 @@ impl Inspector {
         })
     }
 
-    /// Sends a request to all other nodes that are up, in parallel.
+    /// Sends a request to all other nodes that are up, in parallel. Those that are down, or go down meanwhile, are not waited for.
     pub(super) async fn ask_others(
         &self,
         asks: &OnBehalf,
@@ -274,6 +278,9 @@ impl Inspector {
             let body = json.clone().map_or_else(Body::empty, Body::from);
             asked.spawn(async move {
                 let asked = async {
+                    if !other.is_up {
+                        return Err(DOWN.to_owned());
+                    }
                     let sent = inspector.send(&other, &asks, method, &path, kind, body);
                     let (head, body) = sent.await?.into_parts();
                     let bytes = to_bytes(body, ANSWER_BYTES).await;
@@ -297,14 +304,41 @@ impl Inspector {
 
     async fn others(&self) -> Result<Vec<Other>, Silence> {
         let nodes = self.nodes().await?.into_iter();
-        let up = nodes.filter(|node| !node.is_self && node.reachable);
-        Ok(up
+        let others = nodes.filter(|node| !node.is_self);
+        Ok(others
             .map(|node| Other {
                 address: api_address(&node),
+                is_up: node.reachable,
                 name: node.name,
                 id: node.id,
             })
             .collect())
+    }
+
+    /// Waits for a step of an exchange with another node, until the deadline or until that node is down.
+    async fn wait_for<T>(
+        &self,
+        other: &Other,
+        step: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, String> {
+        let until_down = async {
+            loop {
+                sleep(LOOK).await;
+                let others = self.others().await;
+                let is_up = |others: Vec<Other>| {
+                    let mut others = others.iter();
+                    others.any(|it| it.is_up && it.id == other.id)
+                };
+                // Where a thread of this node does not answer, nothing is known.
+                if !others.map_or(true, is_up) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            done = timeout(DEADLINE, step) => done.unwrap_or_else(|_| Err(late())),
+            () = until_down => Err(DOWN.to_owned()),
+        }
     }
 
     /// Returns the head of an answer; its body is streamed.
@@ -360,17 +394,16 @@ impl Inspector {
             tokio::spawn(connection);
             Ok(sender)
         };
-        let connected = timeout(DEADLINE, exchange).await;
-        let mut sender = connected.unwrap_or_else(|_| Err(late()))?;
+        let mut sender = self.wait_for(other, exchange).await?;
         // Processing a body, for example an import, may take as long as the other node permits.
         let has_body = !request.body().is_end_stream();
         let sent = sender.send_request(request);
+        let sent = async { sent.await.map_err(|error| format!("{address}: {error}")) };
         let answer = if has_body {
-            sent.await
+            sent.await?
         } else {
-            timeout(DEADLINE, sent).await.map_err(|_| late())?
+            self.wait_for(other, sent).await?
         };
-        let answer = answer.map_err(|error| format!("{address}: {error}"))?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             return Err(format!(
                 "at {address} the credentials are not valid (401): http_users and http_tokens must be the same on all nodes"
@@ -382,6 +415,9 @@ impl Inspector {
         Ok(answer.map(Body::new).into_response())
     }
 }
+
+/// Why a node that is down gives no answer.
+const DOWN: &str = "it is down";
 
 fn late() -> String {
     format!("no answer within {} seconds", DEADLINE.as_secs())
