@@ -1,6 +1,7 @@
 """`thicket ctl drain`: a node leaves the cluster, and nobody loses anything."""
 
 import json
+import os
 import subprocess
 import unittest
 
@@ -33,6 +34,41 @@ class Drain(RawCases, ThreeNodes):
         self.assertEqual(self.drain(leaving).returncode, 0)
         self.assertEqual(back.expect(Kind.DISCONNECT).reason_code, 0x9C)
         self.assertEqual(self.drain(leaving, "--undo").returncode, 0)
+
+    def test_the_last_node_that_serves_is_drained_only_if_that_is_said(self):
+        first, second, last = self.cluster.nodes
+        for node in (first, second):
+            self.addCleanup(self.drain, node, "--undo")
+            self.assertEqual(self.drain(node).returncode, 0)
+        wait_until(lambda: all(it["state"]["draining"] for it in json.loads(last.ask("/v1/nodes"))[1:]), "it to know that")
+        done = self.drain(last)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"409: this is the last node that serves", done.stderr)
+        client = self.raw(last.port, "served")
+        client.ping()
+        self.assertTrue(last.ask("/v1/health/ready"))
+        self.addCleanup(self.drain, last, "--undo")
+        self.assertEqual(self.drain(last, "--force").returncode, 0)
+        self.assertEqual(client.expect(Kind.DISCONNECT).reason_code, 0x98)
+        # A drain that has begun is no longer a question.
+        self.assertEqual(self.drain(last).returncode, 0)
+
+    def test_at_a_terminal_the_drain_of_the_last_node_that_serves_is_a_question(self):
+        first, second, last = self.cluster.nodes
+        for node in (first, second):
+            self.addCleanup(self.drain, node, "--undo")
+            self.assertEqual(self.drain(node).returncode, 0)
+        wait_until(lambda: all(it["state"]["draining"] for it in json.loads(last.ask("/v1/nodes"))[1:]), "it to know that")
+        self.addCleanup(self.drain, last, "--undo")
+        for answer, code, words in ((b"n\n", 1, b"was not drained"), (b"y\n", 0, b"[y/N]")):
+            ours, theirs = os.openpty()
+            os.write(ours, answer)
+            command = [BINARY, "ctl", "--api", f"127.0.0.1:{last.http_port}", "drain"]
+            done = subprocess.run(command, stdin=theirs, capture_output=True, check=False)
+            os.close(ours)
+            os.close(theirs)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(words, done.stderr)
 
     def test_a_drain_says_how_many_backups_end_with_the_node(self):
         leaving = self.cluster.nodes[2]

@@ -254,7 +254,7 @@ class OfTheNode(Walk):
             ("DELETE", "/v1/placements/{client_id}"): (None, None, 204),
             ("POST", "/v1/kick"): (None, {"client_id": client}, 200),
             ("DELETE", "/v1/sessions/{client_id}"): (None, None, 200),
-            ("POST", "/v1/drain"): (None, None, 200),
+            ("POST", "/v1/drain"): ({"force": "true"}, None, 200),
             ("DELETE", "/v1/drain"): (None, None, 204),
         }
 

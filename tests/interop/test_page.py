@@ -213,7 +213,7 @@ class PageWithoutUsers(PageTest):
     has_users = False
 
     def test_changes_of_nobody_in_particular_are_in_the_audit_log(self):
-        self.assertEqual(self.ask("/v1/drain", None, "POST", {})[0], 200)
+        self.assertEqual(self.ask("/v1/drain?force=true", None, "POST", {})[0], 200)
         api = f"127.0.0.1:{self.nodes[0].http_port}"
         shown = subprocess.run([BINARY, "ctl", "audit", "--api", api], capture_output=True, text=True, check=True)
         head, line = shown.stdout.splitlines()

@@ -43,7 +43,7 @@ class Readiness(unittest.TestCase):
     def test_a_drained_node_is_not_ready(self):
         node = self.start("only")
         self.wait_until_ready(node)
-        command = [BINARY, "ctl", "--api", f"http://127.0.0.1:{node.http_port}/", "drain"]
+        command = [BINARY, "ctl", "--api", f"http://127.0.0.1:{node.http_port}/", "drain", "--force"]
         subprocess.run(command, check=True, capture_output=True)
         self.assertIn("drained", self.reason(node))
         self.assertIn(b"thicket_ready 0", node.ask("/metrics"))
@@ -140,7 +140,7 @@ class Readiness(unittest.TestCase):
         for path in ("/", "/v1/nodes", "/metrics", "/v1/health/ready"):
             self.assertEqual(answer(probe, path), (404, ""), path)
         self.assertEqual(answer(node.http_port, "/v1/nodes")[0], 401)
-        command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", "--api-user", "root:secret", "drain"]
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", "--api-user", "root:secret", "drain", "--force"]
         subprocess.run(command, check=True, capture_output=True)
         self.assertEqual(answer(probe, "/ready"), (503, "no\n"))
 

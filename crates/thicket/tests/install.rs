@@ -611,10 +611,11 @@ fn a_node_alone_does_not_wait_for_others_when_it_is_drained() {
         "sub", "-p", &port, "-c", "-i", "kept", "-q", "1", "-t", "a", "-W", "1",
     ];
     out(&thicket(&session, &[]));
-    let error = complaint(&thicket(
-        &["ctl", "--api", &api, "drain", "--timeout", "100000"],
-        &[],
-    ));
+    let drain = ["ctl", "--api", &api, "drain", "--timeout", "100000"];
+    let error = complaint(&thicket(&drain, &[]));
+    assert!(error.contains("the last node that serves"), "{error}");
+    let forced = [&drain[..], &["--force"]].concat();
+    let error = complaint(&thicket(&forced, &[]));
     assert!(error.contains("1 session stays here"), "{error}");
     node.stop();
 }

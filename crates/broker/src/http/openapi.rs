@@ -322,7 +322,7 @@ mod tests {
             ("get", "/v1/health/ready", vec![&["200"][..]]),
             ("get", "/v1/nodes", vec![&["200"], &of_users]),
             ("get", "/v1/sessions", vec![&["200", "400"], &of_users]),
-            ("post", "/v1/drain", vec![&["200"], &of_users]),
+            ("post", "/v1/drain", vec![&["200", "400"], &of_users]),
             ("post", "/v1/kick", vec![&["200"], &of_users, &of_body]),
             (
                 "post",

@@ -3,22 +3,24 @@
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{OriginalUri, Path, State};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{OriginalUri, Path, Query, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, bad_body, bad_path, bad_value, failure, silent};
+use super::answer::{Answer, bad_body, bad_path, bad_query, bad_value, failure, silent};
 use super::relay::OnBehalf;
 use super::{ApiState, Inspector, Silence, audit};
 use crate::api::overlay::text_of_query;
 use crate::api::{
-    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
-    TraceLines, TraceRequest,
+    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, NodeEntry,
+    TraceEntry, TraceLines, TraceRequest,
 };
 
 const BUSY: &str =
@@ -249,11 +251,50 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
     })
 }
 
+/// How a node is drained.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct DrainQuery {
+    /// Also if no other node serves.
+    #[serde(default)]
+    #[param(required = false)]
+    force: bool,
+    /// Name or identity of the node that is drained; without it the node that is asked.
+    // Read by `relay`.
+    #[serde(rename = "node")]
+    _node: Option<String>,
+}
+
+/// Why the last node that serves is not drained.
+const LAST: &str = "this is the last node that serves: once it is drained, no client is accepted anywhere (`force=true` drains it nevertheless)";
+
 /// Drains this node: it refuses clients from now on and hands its sessions to the nodes with their backups.
 ///
 /// Each request is one step: repeat it until no session is left.
-#[utoipa::path(post, path = "/v1/drain", tag = "cluster", responses((status = 200, description = "What is left", body = DrainEntry)))]
-async fn drain(State(inspector): State<Inspector>) -> Response {
+#[utoipa::path(
+    post, path = "/v1/drain", tag = "cluster", params(DrainQuery),
+    responses(
+        (status = 200, description = "What is left", body = DrainEntry),
+        (status = 400, description = "A parameter is not valid"),
+        (status = 409, description = "No other node serves, and `force` is not given; or several nodes have the name `node`"),
+    ),
+)]
+async fn drain(
+    State(inspector): State<Inspector>,
+    query: Result<Query<DrainQuery>, QueryRejection>,
+) -> Response {
+    let Query(query) = match query {
+        Ok(query) => query,
+        Err(rejection) => return bad_query(&rejection),
+    };
+    if !query.force {
+        match inspector.is_last_to_serve().await {
+            Ok(false) => {}
+            Ok(true) => return failure(StatusCode::CONFLICT, LAST),
+            Err(silence) => return silent(silence),
+        }
+    }
     // First, so that receivers see it before clients are refused.
     inspector.hooks.note_draining();
     inspector.tell_hub(|hub, now| hub.operate(now).drain());
@@ -267,6 +308,19 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
         })
         .into_response(),
         Err(silence) => silent(silence),
+    }
+}
+
+impl Inspector {
+    /// Whether this node is not drained yet, and every other node is drained or down.
+    async fn is_last_to_serve(&self) -> Result<bool, Silence> {
+        if self.order_hub(|hub, _| hub.view().is_draining()).await? {
+            return Ok(false);
+        }
+        let nodes = self.nodes().await?;
+        let is_drained = |node: &NodeEntry| node.state.as_ref().is_some_and(|it| it.draining);
+        let mut others = nodes.iter().filter(|it| it.reachable && !it.is_self);
+        Ok(others.all(is_drained))
     }
 }
 

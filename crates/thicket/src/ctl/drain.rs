@@ -1,5 +1,6 @@
 //! `thicket ctl drain`: empties a node step by step, and says what to know before it is stopped.
 
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use thicket_broker::api::{DrainEntry, NodeEntry, TrafficEntry};
@@ -10,11 +11,25 @@ use crate::api::Api;
 /// Time between two steps of a drain.
 const STEP: Duration = Duration::from_millis(100);
 
+/// What is done about the last node that serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// It is drained.
+    Drain,
+    /// Whoever sits at the terminal is asked; without a terminal it is not drained.
+    Ask,
+}
+
 /// Asks until nothing is left; the last answer, and what to know before the node is stopped.
-pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<(DrainEntry, String)> {
+pub fn drain(api: &Api, timeout: Duration, last: Last) -> anyhow::Result<(DrainEntry, String)> {
+    let path = if last == Last::Drain || confirms_last(api)? {
+        "/v1/drain?force=true"
+    } else {
+        "/v1/drain"
+    };
     let deadline = Instant::now() + timeout;
     loop {
-        let left: DrainEntry = api.post("/v1/drain", &())?;
+        let left: DrainEntry = api.post(path, &())?;
         let DrainEntry {
             connections,
             sessions,
@@ -41,6 +56,31 @@ pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<(DrainEntry, String
         }
         std::thread::sleep(STEP);
     }
+}
+
+/// Whether the node is the last one that serves, and the person at the terminal wants it drained. Without a terminal the node refuses.
+fn confirms_last(api: &Api) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    let is_drained = |node: &NodeEntry| node.state.as_ref().is_some_and(|it| it.draining);
+    let (own, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|it| it.is_self);
+    let mut serving = others.iter().filter(|it| it.reachable && !is_drained(it));
+    if serving.next().is_some() || own.iter().any(|it| is_drained(it)) {
+        return Ok(false);
+    }
+    let name = own.first().map_or("this node", |own| own.name.as_str());
+    eprint!(
+        "{name} is the last node that serves: once it is drained, no client is accepted anywhere. Drain it? [y/N] "
+    );
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    anyhow::ensure!(
+        matches!(answer.trim(), "y" | "Y" | "yes"),
+        "{name} was not drained"
+    );
+    Ok(true)
 }
 
 /// That a node is drained, and that backups of other nodes' sessions end with it.

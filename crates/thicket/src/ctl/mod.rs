@@ -23,6 +23,7 @@ use thicket_broker::api::redirection::ClientExplanationEntry;
 use thicket_broker::api::{ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
+use drain::Last;
 use view::Width;
 
 /// Arguments of `thicket ctl`.
@@ -123,8 +124,11 @@ enum Topic {
         /// How long to wait until no session is left, such as 90s or 5min; a bare number is seconds
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
         timeout: u64,
+        /// Drain also the last node that serves; without this, a terminal is asked, and the node refuses otherwise
+        #[arg(long)]
+        force: bool,
         /// Undo a drain: the node accepts clients again
-        #[arg(long, conflicts_with = "timeout")]
+        #[arg(long, conflicts_with_all = ["timeout", "force"])]
         undo: bool,
     },
     /// Restart all nodes one after the other, each by a command, and wait until the cluster is ready after each
@@ -201,8 +205,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Unban(whom) => return bans::unban(&api, whom, arguments.json),
         Topic::Publish(wanted) => return messages::publish(&api, wanted, arguments.json),
         Topic::Drain { undo: true, .. } => return drain::end(&api, arguments.json),
-        Topic::Drain { timeout, .. } => {
-            let (left, words) = drain::drain(&api, Duration::from_secs(*timeout))?;
+        Topic::Drain { timeout, force, .. } => {
+            let last = if *force { Last::Drain } else { Last::Ask };
+            let (left, words) = drain::drain(&api, Duration::from_secs(*timeout), last)?;
             return report(arguments.json, &left, &words);
         }
         Topic::RollingRestart(restart) => {

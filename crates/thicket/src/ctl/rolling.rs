@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::api::{NodeEntry, TrafficEntry};
 
-use super::drain::drain;
+use super::drain::{Last, drain};
 use super::report;
 use crate::api::{Api, Credentials, address};
 
@@ -111,7 +111,14 @@ pub fn run(
         progress.say(&format!("{name}: draining\n"))?;
         let to_do = member.is_drained();
         set_drained(Some(to_do.clone()));
-        member.restart(command, &progress, timeout).context(to_do)?;
+        // A cluster of one node is restarted at once, and whoever restarts it wants that.
+        let last = if members.len() == 1 {
+            Last::Drain
+        } else {
+            Last::Ask
+        };
+        let restarted = member.restart(command, last, &progress, timeout);
+        restarted.context(to_do)?;
         set_drained(None);
         progress.wait_until_whole(&members, timeout)?;
         progress.say(&format!(
@@ -257,8 +264,14 @@ impl Member {
     }
 
     /// Drains the node, runs the command, and waits until another process answers for the node.
-    fn restart(&self, command: &str, progress: &Progress, timeout: Duration) -> anyhow::Result<()> {
-        let (_, words) = drain(&self.api, timeout)?;
+    fn restart(
+        &self,
+        command: &str,
+        last: Last,
+        progress: &Progress,
+        timeout: Duration,
+    ) -> anyhow::Result<()> {
+        let (_, words) = drain(&self.api, timeout, last)?;
         progress.say(&format!("{words}{}: {command}\n", self.name))?;
         let mut shell = Command::new("sh");
         if progress.is_json {

@@ -621,14 +621,17 @@ async function lift({ dataset: { query, who } }) {
 }
 
 async function drain() {
-  if (!(await confirmed(`Drain ${last.name}?`, "It refuses new clients, hands its sessions to the nodes with their backups and disconnects its clients.", "Drain"))) return;
+  const others = last.nodes.filter((node) => node.reachable && !node.is_self);
+  const isLast = others.every((node) => node.state?.draining);
+  const warning = isLast ? " It is the last node that serves: afterwards no client is accepted anywhere." : "";
+  if (!(await confirmed(`Drain ${last.name}?`, `It refuses new clients, hands its sessions to the nodes with their backups and disconnects its clients.${warning}`, "Drain"))) return;
   await act("draining this node", async () => {
     happened("draining this node");
     for (let wasDraining = false; ;) {
       // Undone meanwhile, here or elsewhere.
       if (wasDraining && !last.draining) throw new Error("the node was told to accept clients again");
       wasDraining ||= last.draining;
-      const left = await post("/v1/drain", {});
+      const left = await post(isLast ? "/v1/drain?force=true" : "/v1/drain", {});
       if (left.connections + left.sessions === 0) return;
       if (left.connections <= left.sessions && !last.nodes.some((node) => node.reachable && !node.is_self)) throw new Error(`no other node is there for ${left.sessions} sessions`);
       await new Promise((resolve) => setTimeout(resolve, 500));
