@@ -7,9 +7,11 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 from nodes import BINARY, BrokerTest, Node, wait_until
-from wire import RawCases, RawClient
+from wire import Property, RawCases, RawClient
 
 SERVER_UNAVAILABLE = 0x88
 QUOTA_EXCEEDED = 0x97
@@ -18,6 +20,15 @@ QUOTA_EXCEEDED = 0x97
 def ctl(node, *arguments):
     command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def answer(node, path):
+    """Status and body, whatever the status."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}{path}") as found:
+            return found.status, found.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
 
 
 def serves(node):
@@ -29,7 +40,7 @@ class SmallerSide(RawCases, BrokerTest):
     """Two of three nodes hang, as machines do, and go on."""
 
     size = 3
-    arguments = ("--partition", "majority")
+    arguments = ("--partition", "majority-without-data", "--reason-strings")
 
     def go_on(self, others):
         for node in others:
@@ -49,13 +60,18 @@ class SmallerSide(RawCases, BrokerTest):
         here.publish(self.topic(), "best effort")
         self.assertEqual(subscriber.take_message().payload, b"best effort")
         self.assertEqual(here.publish(self.topic(), "refused", qos=1), QUOTA_EXCEEDED)
+        words = "1 of 3 members are reachable, `thicket ctl forget NODE` removes one that is gone for good"
         with RawClient(self.here) as late:
-            self.assertEqual(late.try_connect("late").reason_code, SERVER_UNAVAILABLE)
+            refused = late.try_connect("late")
+            self.assertEqual(refused.reason_code, SERVER_UNAVAILABLE)
+            self.assertIn(words, refused.value(Property.REASON_STRING))
         with RawClient(self.here, 4) as older:
             self.assertEqual(older.try_connect("older").reason_code, 3)
-        self.assertIsNone(left.ask("/v1/health/ready"))
+        status, body = answer(left, "/v1/health/ready")
+        self.assertEqual(status, 503)
+        self.assertIn(words, json.loads(body)["error"])
         shown = ctl(left, "nodes").stdout
-        self.assertIn("minority: 1 of 3 members", shown)
+        self.assertIn("minority: 1 of 3 members, 2 are needed to serve; `thicket ctl forget NODE` removes", shown)
         self.assertIn("unreachable for ", shown)
         self.assertIn("thicket_is_minority 1", left.ask("/metrics").decode())
         self.go_on(others)
@@ -63,6 +79,48 @@ class SmallerSide(RawCases, BrokerTest):
         self.assertEqual(here.publish(self.topic(), "after", qos=1), 0)
         self.assertEqual(subscriber.take_message().payload, b"after")
         self.assertIn("serving: 3 of 3 members", ctl(left, "nodes").stdout)
+
+
+class WithoutDirectories(unittest.TestCase):
+    """Nodes that store nothing, or lose what they stored: each start has another identity."""
+
+    def start(self, name, seeds=(), ports=None, *arguments):
+        arguments = arguments or ("--partition", "majority-without-data")
+        node = Node(name, [seed.port for seed in seeds], arguments, ports=ports)
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        return node
+
+    def test_a_node_that_is_killed_again_and_again_takes_no_majority_away(self):
+        nodes = [self.start("node-1")]
+        for number in (2, 3):
+            nodes.append(self.start(f"node-{number}", nodes))
+        self.assertTrue(all(node.wait_until_ready(3) for node in nodes))
+        *others, last = nodes
+        for _ in range(3):
+            last.kill()
+            wait_until(lambda: all(node.sees() == 2 for node in others), "the others to notice")
+            for node in others:
+                wait_until(lambda node=node: serves(node), "those that are left to serve")
+                with RawClient(node.port) as client:
+                    self.assertEqual(client.try_connect("client").reason_code, 0)
+            last = self.start("node-3", others, (last.port, last.http_port))
+            self.assertTrue(all(node.wait_until_ready(3) for node in (*others, last)))
+        for node in (*others, last):
+            wait_until(lambda node=node: "serving: 3 of 3 members" in ctl(node, "nodes").stdout, "three members")
+        self.assertIn("replaced_by", others[0].log_from(0))
+
+    def test_a_majority_of_nodes_that_store_nothing_is_refused_unless_it_is_meant(self):
+        for check in ((), ("--check",)):
+            command = [BINARY, "broker", "--listen", "127.0.0.1:0", "--partition", "majority", *check]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("majority-without-data", done.stderr)
+        done = subprocess.run(
+            [BINARY, "broker", "--listen", "127.0.0.1:0", "--partition", "majority-without-data", "--check"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class WithDirectories(unittest.TestCase):

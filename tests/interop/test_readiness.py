@@ -152,7 +152,7 @@ class Agreement(unittest.TestCase):
 
     def test_nodes_that_contradict_each_other_warn_and_show_it(self):
         one = self.start("one", (), ["--partition", "serve"])
-        two = self.start("two", [one.port], ["--partition", "majority", "--maximum-packet-size", "64KiB", "--queue-messages", "7"])
+        two = self.start("two", [one.port], ["--partition", "majority-without-data", "--maximum-packet-size", "64KiB", "--queue-messages", "7"])
         for here, there, own, theirs in ((one, two, "serve", "majority"), (two, one, "majority", "serve")):
             wait_until(lambda here=here: "on all nodes differs" in here.log_from(0), "a warning")
             line = next(line for line in here.log_from(0).splitlines() if "on all nodes differs" in line and "partition" in line)
@@ -166,7 +166,7 @@ class Agreement(unittest.TestCase):
 
     def test_what_differs_can_be_queried_in_a_log_of_json(self):
         one = self.start("one", (), ["--partition", "serve", "--log-format", "json"])
-        self.start("two", [one.port], ["--partition", "majority"])
+        self.start("two", [one.port], ["--partition", "majority-without-data"])
 
         def found():
             lines = [json.loads(line) for line in one.log_from(0).splitlines() if line.startswith("{")]

@@ -217,7 +217,7 @@ class RestartByCommand(unittest.TestCase):
             [BINARY, "passwd", "--role", "admin", "root"], input=b"secret\n", capture_output=True, check=True
         )
         users.write_bytes(made.stdout)
-        self.arguments = ("--partition", "majority", "--workers", "1", "--http-users", str(users))
+        self.arguments = ("--partition", "majority-without-data", "--workers", "1", "--http-users", str(users))
         self.ports = [(free_port(), free_port()) for _ in range(self.size)]
         self.logs, self.nodes = [], [self.start(number) for number in range(self.size)]
         self.addCleanup(self.leave)

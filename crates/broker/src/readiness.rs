@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thicket_node::{Event, HubView};
+use thicket_node::{Event, HubView, MembershipReport};
 
 /// Time between two warnings that expected nodes are missing.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -18,8 +18,8 @@ pub(crate) enum Unready {
     Starting,
     #[error("this node is drained")]
     Draining,
-    #[error("this side of the cluster has no majority")]
-    Minority,
+    #[error("{}", .0.without_quorum())]
+    Minority(MembershipReport),
     #[error(
         "this node has not found the cluster: it expects {expected} nodes and has seen {seen} (`expect_nodes`, by default 2 with seeds or DNS names; 1 for a node that serves alone){}",
         .last.as_ref().map(|last| format!("; {last}")).unwrap_or_default()
@@ -126,7 +126,7 @@ impl Expectation {
         } else if !hub.is_ready() {
             Err(Unready::Starting)
         } else if !membership.serves {
-            Err(Unready::Minority)
+            Err(Unready::Minority(membership))
         } else if let Some(unmet) = unmet {
             Err(unmet)
         } else {
@@ -187,7 +187,7 @@ impl Reminder {
             Unready::Alone { .. } => now >= self.due,
             Unready::Starting
             | Unready::Draining
-            | Unready::Minority
+            | Unready::Minority(_)
             | Unready::Stalled { .. }
             | Unready::Memory
             | Unready::Disk

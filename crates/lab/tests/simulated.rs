@@ -426,7 +426,7 @@ messages = 1
         ),
         (
             "driver = \"thicket\"\nargs = [\"--backups\", \"0\", \"--partition\"]",
-            "of arguments it knows --backups 0 to 3 and --partition serve|majority, not --partition",
+            "of arguments it knows --backups 0 to 3 and --partition serve|majority|majority-without-data, not --partition",
         ),
         (
             "driver = \"thicket\"\nsettings = { workers = 0 }",
@@ -476,7 +476,7 @@ fn what_a_site_without_a_majority_refuses_is_a_result() {
     let text = r#"
 title = "A site is cut off"
 network = { sites = 3, link = { rtt_ms = 10 } }
-system = [{ name = "majority", driver = "thicket", args = ["--partition", "majority"] }]
+system = [{ name = "majority", driver = "thicket", args = ["--partition", "majority-without-data"] }]
 workload = { pattern = "pair", publishers = 3, mqtt = "5", qos = 1, persistent = true, rate_per_s = 30, seconds = 10 }
 fault = [{ at_s = 2, do = "partition", sites = ["s3"], for_s = 4 }]
 "#;

@@ -205,6 +205,24 @@ pub struct MembershipReport {
     pub reachable: u64,
 }
 
+impl MembershipReport {
+    /// Why a side without quorum does not serve, and what to do about it; for the log, reason strings and people.
+    #[must_use]
+    pub fn without_quorum(&self) -> String {
+        let Self {
+            members, reachable, ..
+        } = self;
+        let rest = if reachable * 2 > *members {
+            "but some of them have no path to each other"
+        } else {
+            "`thicket ctl forget NODE` removes one that is gone for good"
+        };
+        format!(
+            "this side of the cluster has no majority: {reachable} of {members} members are reachable, {rest}"
+        )
+    }
+}
+
 /// Why a node cannot be removed from the cluster. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForgetError {

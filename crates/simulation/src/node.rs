@@ -112,6 +112,13 @@ impl Node {
         self.incarnation = 0;
     }
 
+    /// The next start is that of another node at the same address: the data directory was lost, with the identity in it. It must not run.
+    pub fn lose_data(&mut self, net: &mut Net) {
+        self.disk = Disk::default();
+        self.id = NodeId(net.random.next());
+        self.incarnation = 0;
+    }
+
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
         self.disk.repair();
@@ -143,6 +150,9 @@ impl Node {
             &self.spec.cluster_name,
             &self.address(),
         );
+        if let Some(name) = &self.spec.name {
+            overlay.name.clone_from(name);
+        }
         overlay.routing.mode = self.spec.routing;
         overlay.routing.root_policy = self.spec.root_policy;
         overlay.limits = self.spec.overlay_limits.clone();

@@ -19,6 +19,8 @@ pub struct NodeSpec {
     pub workers: u8,
     /// Nodes of a cluster with another name are refused.
     pub cluster_name: String,
+    /// Its name; `None`: its identity.
+    pub name: Option<String>,
     /// Limits for its clients.
     pub limits: Limits,
     /// The listeners for clients.
@@ -71,6 +73,7 @@ impl NodeSpec {
         Self {
             workers,
             cluster_name: "simulated".into(),
+            name: None,
             limits: Limits::default(),
             listeners: vec![ListenerConfig {
                 takes: Takes::Both,

@@ -141,6 +141,11 @@ impl World {
         self.nodes[node].kill(&mut self.net);
     }
 
+    /// A node that does not run loses its data directory, and its identity with it.
+    pub fn lose_data(&mut self, node: usize) {
+        self.nodes[node].lose_data(&mut self.net);
+    }
+
     /// A node removes another one that is down from the cluster.
     pub fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
         self.nodes[node].forget(&mut self.net, forgotten)

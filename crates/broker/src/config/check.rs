@@ -12,7 +12,8 @@ use super::faults::Faults;
 use super::values::{all_hosts_and_ports, checked_name, in_range, invalid, reachable};
 use super::{
     Access, ClusterSecret, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns, Listen,
-    Multicast, PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge, listener,
+    Multicast, PartitionChoice, PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge,
+    listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -134,7 +135,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         backups: faults.or_default(backups(settings.backups)),
         hint_bytes: settings.hint_bytes.unwrap_or(thicket_node::HINT_BYTES),
         ack: settings.ack.unwrap_or_default(),
-        partition: settings.partition.map(Into::into).unwrap_or_default(),
+        partition: faults.or_default(partition(settings)),
         redirect: faults.or_default(redirect(settings)),
         redirect_by_topics: settings.redirect == Some(RedirectChoice::Topics),
         redirect_refusals: faults.or_default(redirect_refusals(settings)),
@@ -225,6 +226,15 @@ fn backups(count: Option<u32>) -> Result<u8, ConfigError> {
     known
         .filter(|count| *count <= MAXIMUM_BACKUPS)
         .ok_or_else(|| invalid("backups", count, "a number from 0 to 3"))
+}
+
+/// A node that stores nothing is another member at each start, and those before it count towards the majority.
+fn partition(settings: &Settings) -> Result<thicket_node::Partition, ConfigError> {
+    if settings.partition == Some(PartitionChoice::Majority) && settings.data.is_none() {
+        let expected = "`data`, so that a node is the same member after a restart; or `majority-without-data`, if each start may add a member that counts towards the majority until `thicket ctl forget NODE`";
+        return Err(invalid("partition", "majority", expected));
+    }
+    Ok(settings.partition.map(Into::into).unwrap_or_default())
 }
 
 /// Reads the secret of the cluster. If other hosts can reach a listener, the settings must say who may connect and which nodes may join.

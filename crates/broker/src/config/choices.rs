@@ -140,19 +140,21 @@ pub enum LogFormat {
 
 /// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum PartitionChoice {
     /// Every side serves
     Serve,
     /// A side serves if it reaches more than half of all nodes that ever joined and were not removed by `thicket ctl forget`
     Majority,
+    /// As `majority`, of nodes that store nothing: each start may add a member
+    MajorityWithoutData,
 }
 
 impl From<PartitionChoice> for thicket_node::Partition {
     fn from(choice: PartitionChoice) -> Self {
         match choice {
             PartitionChoice::Serve => Self::Serve,
-            PartitionChoice::Majority => Self::Majority,
+            PartitionChoice::Majority | PartitionChoice::MajorityWithoutData => Self::Majority,
         }
     }
 }

@@ -412,7 +412,10 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_refused_with_the_choices() {
         for (text, expected) in [
-            ("partition = true\n", "expected `serve` or `majority`"),
+            (
+                "partition = true\n",
+                "expected one of `serve`, `majority`, `majority-without-data`",
+            ),
             (
                 "workers = 1\n[[listener]]\naddress = 'localhost:1'\ntransport = 3\n",
                 "expected one of `tcp`, `tls`, ",

@@ -166,7 +166,7 @@ pub struct Settings {
     /// What an acknowledgement waits for: the backups of the session, or only this node [default: replicated]
     #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
     pub ack: Option<Acknowledgement>,
-    /// During a partition: every side serves, or only a side with more than half of all members [default: serve]
+    /// During a partition: every side serves, or only a side with more than half of all members, which needs --data [default: serve]
     #[arg(long, env = "THICKET_PARTITION", value_name = "WHO")]
     pub partition: Option<PartitionChoice>,
     /// Whether clients of MQTT 5.0 are redirected to other nodes: by load, or by their topics where these are known; the same on all nodes

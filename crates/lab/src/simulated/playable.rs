@@ -86,7 +86,7 @@ pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
                 _ => false,
             },
             [flag, value] if flag == "--partition" => match value.as_str() {
-                "serve" | "majority" => {
+                "serve" | "majority" | "majority-without-data" => {
                     let serves = value == "serve";
                     spec.partition = if serves {
                         Partition::Serve
@@ -101,7 +101,7 @@ pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
         };
         if !is_known {
             let why = format!(
-                "the simulated back end starts no program: of arguments it knows --backups 0 to 3 and --partition serve|majority, not {}",
+                "the simulated back end starts no program: of arguments it knows --backups 0 to 3 and --partition serve|majority|majority-without-data, not {}",
                 pair.join(" ")
             );
             return refuse("args", why);

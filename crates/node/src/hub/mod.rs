@@ -202,7 +202,7 @@ impl Hub {
             },
         };
         let own = &hub.cx.config.overlay;
-        hub.cx.members.join(own.node, &own.name);
+        hub.cx.members.join(own.node, &own.name, &own.address);
         hub.start_flooding();
         hub.view_changed(now);
         if hub.cx.config.stores {
@@ -628,7 +628,8 @@ impl Hub {
 
     fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
         self.cx.up.insert(slot, node);
-        self.cx.members.join(node, name);
+        let address = self.cx.overlay.address_of(node);
+        self.cx.members.join(node, name, address);
         self.newcomers.insert(slot);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);

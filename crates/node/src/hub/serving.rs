@@ -21,12 +21,12 @@ impl Hub {
         // still linked, and must not undo it.
         if !self.placing.is_draining() {
             let own = &self.cx.config.overlay;
-            self.cx.members.join(own.node, &own.name);
+            self.cx.members.join(own.node, &own.name, &own.address);
         }
         let cx = &mut self.cx;
         for (node, name) in cx.overlay.others_up() {
             if !cx.members.knows(node) {
-                cx.members.join(node, name);
+                cx.members.join(node, name, cx.overlay.address_of(node));
             }
         }
     }
@@ -154,6 +154,7 @@ impl Hub {
         if self.cx.config.partition == Partition::Serve || !self.cx.is_ready {
             return;
         }
+        self.review_replaced();
         let members = self.cx.members.len();
         let is_most = |count: usize| count * 2 > members;
         let has_most =
@@ -177,6 +178,24 @@ impl Hub {
             State::Minority if has_most && self.sees_all() => self.end_minority(now),
             State::Serving | State::Unsure { .. } | State::Minority => {}
         }
+    }
+
+    /// Where this side has quorum, a node with the name and the address of a member that is down replaces it (`members`).
+    fn review_replaced(&mut self) {
+        if self.cx.quorum.state != State::Serving || !self.cx.members.is_unreviewed() {
+            return;
+        }
+        let replaced = (self.cx.members).take_replaced(&self.cx.overlay.reachable());
+        for (node, name, by) in replaced {
+            self.cx.members.remove(node);
+            let fields = vec![
+                ("node", node.to_string()),
+                ("name", name),
+                ("replaced_by", by.to_string()),
+            ];
+            self.cx.event(EventLevel::Info, NODE_REMOVED, fields);
+        }
+        self.note_members();
     }
 
     /// Whether the nodes that are back and all nodes that they reach are up, and their interests are applied.

@@ -27,7 +27,7 @@ use super::{
     replication::Primaries,
     state::{seen::Seen, sessions::SessionKey},
 };
-use crate::{ConnectionId, Now};
+use crate::{ConnectionId, MembershipReport, Now};
 
 /// For the log and for reason strings.
 const REASON: &str = "this side of the cluster has no majority";
@@ -125,7 +125,16 @@ pub(super) fn refusal_by_close(cx: &Context) -> Refusal {
 
 /// The answer to a CONNECT if it is refused.
 pub(super) fn refuses_newcomers(cx: &Context) -> Option<Refusal> {
-    let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
+    let refusal = || {
+        // Both without this node.
+        let (members, up) = (cx.cluster.members.len(), cx.cluster.up.len());
+        let membership = MembershipReport {
+            serves: false,
+            members: members as u64 + 1,
+            reachable: up as u64 + 1,
+        };
+        Refusal::new(ReasonCode::ServerUnavailable, membership.without_quorum())
+    };
     cx.cluster.is_minority.then(refusal)
 }
 

@@ -514,6 +514,13 @@ impl Overlay {
         up.map(|peer| (peer.node, &*peer.name))
     }
 
+    /// HOST:PORT for links of another node, as it announces it; empty where it is not known.
+    #[must_use]
+    pub fn address_of(&self, node: NodeId) -> &str {
+        let record = self.view.record(node);
+        record.map_or("", |record| &record.address)
+    }
+
     /// Counters that concern no single node.
     #[must_use]
     pub const fn counters(&self) -> OverlayCounters {

@@ -211,7 +211,17 @@ pub fn membership(membership: &MembershipEntry) -> String {
         reachable,
     } = membership;
     let state = if *serves { "serving" } else { "minority" };
-    format!("\n{state}: {reachable} of {members} members\n")
+    let needed = members / 2 + 1;
+    let rest = if *serves {
+        String::new()
+    } else if *reachable >= needed {
+        "; some of them have no path to each other".to_owned()
+    } else {
+        format!(
+            ", {needed} are needed to serve; `thicket ctl forget NODE` removes one that is gone for good"
+        )
+    };
+    format!("\n{state}: {reachable} of {members} members{rest}\n")
 }
 
 pub fn sessions(sessions: &[SessionEntry], width: Width) -> String {

@@ -412,6 +412,9 @@ fn config(needs: &Needs, nodes: u32) -> String {
         let _ = writeln!(text, "routing = \"{}\"", routing(needs).0);
         if spare(needs) > 0 {
             text.push_str("# Only the side of a partition with more than half of the nodes serves; with \"serve\" both do, and merge afterwards.\npartition = \"majority\"\n");
+            if needs.loss != Loss::Power {
+                text.push_str("# Without it each start of a node adds a member that counts towards the majority.\ndata = \"/var/lib/thicket\"\n");
+            }
         }
         if needs.rtt_ms > 0.0 {
             text.push_str("# The site of this node: nodes at one place have the same.\nsite = \"site-1\"\n# Multicast ends at routers: name the others.\ndiscover = [\"off\"]\nseed = [\"node-1.example:1883\", \"node-2.example:1883\"]\n");
@@ -573,6 +576,8 @@ mod tests {
                         argues,
                         "{text}"
                     );
+                    let stores = text.contains("\ndata = ");
+                    assert!(stores || !argues, "{text}");
                     assert_eq!(text.contains("\nsite = "), rtt_ms > 0.0, "{text}");
                     let table: toml::Table = toml::from_str(&text).unwrap();
                     let known = include_str!("../../../../deploy/thicket.toml");

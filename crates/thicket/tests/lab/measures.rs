@@ -57,7 +57,7 @@ fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
     let scenario = SCENARIO
         .replace(
             "driver = \"thicket\" }",
-            "driver = \"thicket\", args = [\"--partition\", \"majority\"] }",
+            "driver = \"thicket\", args = [\"--partition\", \"majority-without-data\"] }",
         )
         .replace(
             "pattern = \"fan-out\"\nsubscribers = 6",

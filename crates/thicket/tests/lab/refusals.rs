@@ -93,7 +93,7 @@ fn a_setting_that_no_node_would_start_with_is_refused_before_the_first_run() {
         ),
         (
             "args = [\"--partition\", \"both\"]",
-            "system.args of mesh: --partition both: expected one of serve, majority",
+            "system.args of mesh: --partition both: expected one of serve, majority, majority-without-data",
         ),
         (
             "args = [\"--bakups\", \"1\"]",

@@ -542,3 +542,40 @@ fn an_address_that_others_are_given_does_not_stand_for_all_addresses() {
         }
     }
 }
+
+#[test]
+fn a_majority_needs_data_unless_the_node_is_to_store_nothing() {
+    use thicket_node::Partition;
+    for (choice, data, expected) in [
+        (PartitionChoice::Serve, None, Some(Partition::Serve)),
+        (PartitionChoice::Majority, None, None),
+        (
+            PartitionChoice::Majority,
+            Some("data"),
+            Some(Partition::Majority),
+        ),
+        (
+            PartitionChoice::MajorityWithoutData,
+            None,
+            Some(Partition::Majority),
+        ),
+        (
+            PartitionChoice::MajorityWithoutData,
+            Some("data"),
+            Some(Partition::Majority),
+        ),
+    ] {
+        let settings = Settings {
+            partition: Some(choice),
+            data: data.map(Into::into),
+            ..Settings::default()
+        };
+        let checked = settings.check();
+        let found = checked.as_ref().ok().map(|config| config.partition);
+        assert_eq!(found, expected, "{choice:?} {data:?}");
+        if let Err(error) = checked {
+            let error = error.to_string();
+            assert!(error.contains("majority-without-data"), "{error}");
+        }
+    }
+}

@@ -54,7 +54,7 @@ impl Hub {
         if keyspace == Keyspace::Members {
             self.cx.members.recover(key, value).map_err(unreadable)?;
             let own = &self.cx.config.overlay;
-            self.cx.members.join(own.node, &own.name);
+            self.cx.members.join(own.node, &own.name, &own.address);
             return Ok(());
         }
         let stored = StoredRetained::decode(value).map_err(unreadable)?;

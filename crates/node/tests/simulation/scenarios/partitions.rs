@@ -496,6 +496,112 @@ fn a_node_that_comes_later_learns_who_belongs_to_the_cluster() {
     );
 }
 
+/// As [`play`], with nodes that have names.
+#[track_caller]
+fn play_named(nodes: u8, stores: bool, scenario: impl Fn(&mut World, Parting)) {
+    for parting in [Parting::Cut, Parting::Held] {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+            let mut world = World::new(seed, weather);
+            for index in 0..nodes {
+                let mut spec = NodeSpec::new(1);
+                spec.name = Some(format!("node-{index}"));
+                spec.partition = Partition::Majority;
+                spec.stores = stores;
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_covered(&mut world);
+            scenario(&mut world, parting);
+        }
+    }
+}
+
+/// How many members each node that is up counts.
+fn members(world: &World) -> Vec<u64> {
+    let machines = world.nodes.iter().filter_map(|node| node.machines.as_ref());
+    machines
+        .map(|it| it.hub.view().membership().members)
+        .collect()
+}
+
+#[test]
+fn a_node_that_starts_again_and_again_without_its_data_takes_no_majority_away() {
+    for stores in [false, true] {
+        play_named(3, stores, |world, _| {
+            for _ in 0..4 {
+                world.kill(2);
+                world.lose_data(2);
+                world.run_for(3_000);
+                for node in [0, 1] {
+                    serves(world, node);
+                }
+                world.start(2);
+                become_covered(world);
+                world.run_for(3_000);
+                assert_eq!(members(world), [3, 3, 3], "seed {}", world.net.seed);
+            }
+            // At once, before the others have noticed that the node before is gone.
+            for _ in 0..4 {
+                world.lose_power(2);
+                world.lose_data(2);
+                world.start(2);
+                world.run_for(200);
+            }
+            become_covered(world);
+            world.run_for(3_000);
+            for node in 0..3 {
+                serves(world, node);
+            }
+            assert_eq!(members(world), [3, 3, 3], "seed {}", world.net.seed);
+        });
+    }
+}
+
+#[test]
+fn the_addresses_of_members_that_are_down_outlive_a_start_of_the_others() {
+    play_named(3, true, |world, _| {
+        world.kill(2);
+        world.run_for(3_000);
+        for node in [0, 1] {
+            world.kill(node);
+            world.start(node);
+            become_covered(world);
+        }
+        world.lose_data(2);
+        world.start(2);
+        become_covered(world);
+        world.run_for(3_000);
+        assert_eq!(members(world), [3, 3, 3], "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn a_side_without_quorum_replaces_no_member() {
+    play_named(3, true, |world, parting| {
+        // Node 0 sees nobody; node 2 comes back as another one on its side alone.
+        part(world, parting);
+        world.kill(2);
+        world.lose_data(2);
+        world.net.part(1, 2, parting);
+        world.net.heal(0, 2);
+        world.run_for(3_000);
+        world.start(2);
+        world.run_for(5_000);
+        for node in 0..3 {
+            refuses_newcomers(world, node);
+        }
+        assert_eq!(members(world), [4, 3, 4], "seed {}", world.net.seed);
+        heal(world);
+        world.net.heal(1, 2);
+        become_covered(world);
+        world.run_for(3_000);
+        for node in 0..3 {
+            serves(world, node);
+        }
+        assert_eq!(members(world), [3, 3, 3], "seed {}", world.net.seed);
+    });
+}
+
 /// Steps of these scenarios.
 trait Steps {
     #[track_caller]
