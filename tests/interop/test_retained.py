@@ -1,9 +1,15 @@
 """Retained messages: what is kept, who gets it, and how old it has become."""
 
+import collections
+import pathlib
+import shutil
+import subprocess
+import tempfile
 import time
+import unittest
 
-from nodes import OneNode, ThreeNodes
-from wire import NEVER, Property, RawCases
+from nodes import BINARY, PATIENCE_S, Node, OneNode, ThreeNodes, free_port
+from wire import NEVER, Kind, Property, RawCases, RawClient, acknowledge
 
 RETAIN_AS_PUBLISHED = 0x08
 SEND_IF_NEW = 0x10
@@ -203,6 +209,21 @@ class RetainedCases(RawCases):
             came = {int(subscriber.take_message().payload[:3]) for _ in range(80)}
             self.assertEqual(came, set(range(80)))
 
+    def test_retained_messages_come_to_a_client_that_leaves_with_its_suback(self):
+        """[MQTT-3.3.1-9]: mosquitto_sub makes its session and leaves; the retained messages come when it is back."""
+        for number in range(5):
+            self.retain(f"five/{number}", f"{number}")
+        came = []
+        for attempt in range(20):
+            session = ("-c", "-i", self.client_id(f"d{attempt}"), "-q", "1", "-t", self.topic("five/#"))
+            again = (self.here, self.elsewhere)[attempt % 2]
+            words = ""
+            for port, arguments in ((self.here, ("-E",)), (again, ("-C", "5", "-W", "10"))):
+                command = ["mosquitto_sub", "-p", str(port), *session, *arguments]
+                words += subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
+            came.append(sorted(set(words.split())))
+        self.assertEqual(came, [[f"{number}" for number in range(5)]] * 20)
+
     def test_dollar_topics_are_retained_out_of_sight_of_wildcards(self):
         """[MQTT-4.7.2-1]: in retained messages too."""
         leaf = f"leaf-of-{self.unique}"
@@ -227,6 +248,16 @@ class RetainedCases(RawCases):
             came = {(one.payload, one.qos, one.retain) for one in messages}
             self.assertEqual(came, {(b"older", 2, True), (b"newer", 2, True)})
 
+    def test_retained_messages_wait_for_the_window_and_not_in_the_queue(self):
+        """[MQTT-3.3.4-7]: 130 messages of 900 kB, more than a queue may have, and a Receive Maximum of 20."""
+        for number in range(130):
+            self.retainer.publish(self.topic(f"{number}"), f"{number:03}".encode() + bytes(900_000), qos=1, retain=True)
+            self.watcher.take_message()
+        subscriber = self.raw(self.here, "subscriber", props=((Property.RECEIVE_MAXIMUM, 20),))
+        subscriber.subscribe((self.topic("+"), 1))
+        came = {int(subscriber.take_message().payload[:3]) for _ in range(130)}
+        self.assertEqual(came, set(range(130)))
+
 
 class RetainedOnOneNode(RetainedCases, OneNode):
     pass
@@ -234,3 +265,102 @@ class RetainedOnOneNode(RetainedCases, OneNode):
 
 class RetainedAcrossNodes(RetainedCases, ThreeNodes):
     pass
+
+
+class Interrupted(unittest.TestCase):
+    """5,000 retained messages are on their way to a session when something happens to it: all of them come."""
+
+    COUNT = 5_000
+
+    def start(self, size):
+        """Nodes with a data directory each, and the retained messages at all of them."""
+        self.data = pathlib.Path(tempfile.mkdtemp(prefix="thicket-retained-"))
+        self.addCleanup(shutil.rmtree, self.data, ignore_errors=True)
+        self.ports = [(free_port(), free_port()) for _ in range(size)]
+        self.nodes = [None] * size
+        for number in range(size):
+            self.start_node(number)
+        with RawClient(self.nodes[-1].port) as retainer:
+            retainer.connect("retainer")
+            for number in range(self.COUNT):
+                retainer.publish(f"a/{number}", f"{number}", qos=1, retain=True)
+
+    def start_node(self, number):
+        seeds = [port for port, _ in self.ports[:number]]
+        node = Node(f"node-{number}", seeds, ("--data", str(self.data / str(number))), ports=self.ports[number])
+        self.nodes[number] = node
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        self.assertTrue(node.wait_until_ready(number + 1 if self.nodes[-1] is None else len(self.nodes)), node.log_from(0))
+
+    def connect(self, node):
+        client = RawClient(node.port)
+        self.addCleanup(client.close)
+        client.connect("reader", clean_start=False, props=((Property.SESSION_EXPIRY_INTERVAL, NEVER), (Property.RECEIVE_MAXIMUM, 50)))
+        return client
+
+    def take(self, client, count):
+        """Takes messages until there are some of so many topics. One of QoS 2 that comes again before its PUBREL is the same one."""
+        while len(self.came) < count:
+            one = client.receive()
+            if one.kind == Kind.PUBREL:
+                self.held.discard(one.packet_id)
+                client.send(acknowledge(Kind.PUBCOMP, one.packet_id))
+                continue
+            self.assertEqual((one.kind, one.retain), (Kind.PUBLISH, True))
+            client.send(acknowledge(Kind.PUBACK if one.qos == 1 else Kind.PUBREC, one.packet_id))
+            if one.qos == 1 or one.packet_id not in self.held:
+                self.came[one.topic] += 1
+                self.held.add(one.packet_id)
+
+    def check(self, granted, interrupt, size=1):
+        """`interrupt` ends the connection and returns the node at which the client goes on."""
+        self.start(size)
+        self.came, self.held = collections.Counter(), set()
+        reader = self.connect(self.nodes[0])
+        reader.subscribe(("a/#", granted))
+        self.take(reader, 1_000)
+        node = interrupt(reader)
+        reader.close()
+        self.take(self.connect(node), self.COUNT)
+        if granted == 2:
+            self.assertEqual(max(self.came.values()), 1, "none comes twice")
+
+    def test_they_all_come_after_a_lost_connection(self):
+        """[MQTT-3.3.1-9]"""
+        for granted in (1, 2):
+            with self.subTest(granted=granted):
+                self.check(granted, lambda reader: self.nodes[0])
+
+    def test_they_all_come_after_the_node_was_killed_or_stopped_and_started_again(self):
+        """[MQTT-3.3.1-9]: from its data directory."""
+
+        def kill(_):
+            self.nodes[0].kill()
+            self.start_node(0)
+            return self.nodes[0]
+
+        def stop(_):
+            self.nodes[0].stop()
+            self.start_node(0)
+            return self.nodes[0]
+
+        for interrupt in (kill, stop):
+            with self.subTest(interrupt=interrupt.__name__):
+                self.check(2, interrupt)
+
+    def test_they_all_come_from_another_node_after_a_drain_or_a_kill(self):
+        """[MQTT-3.3.1-9]: the session has moved, or failed over."""
+
+        def drain(_):
+            command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[0].http_port}", "drain", "--timeout", "20"]
+            subprocess.run(command, capture_output=True, check=True)
+            return self.nodes[1]
+
+        def kill(_):
+            self.nodes[0].kill()
+            return self.nodes[1]
+
+        for interrupt in (drain, kill):
+            with self.subTest(interrupt=interrupt.__name__):
+                self.check(2, interrupt, size=3)

@@ -7,7 +7,7 @@ mod to_worker;
 use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
-use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, record::HybridTime};
 use thicket_session::{
     retained::RetainedCursor,
     server::{Epoch, JournalVersion},
@@ -179,15 +179,26 @@ pub(crate) struct Relocation {
     pub rate: u64,
 }
 
+/// Retained messages that a page has at most.
+pub(crate) const PAGE_MESSAGES: usize = 512;
+
 /// Asks for retained messages, a page at a time. The hub has no state of it between two pages.
 #[derive(Debug)]
 pub(crate) struct RetainedQuery {
-    /// Of the worker, the same for all pages.
-    pub query: u64,
+    /// The worker's name for the session.
+    pub session: u32,
+    /// The worker's number for the page.
+    pub page: u64,
     /// Where the page begins.
     pub cursor: RetainedCursor,
-    /// The position in `InterestSettled`: what came later reaches the new subscription as a message.
-    pub upto: u64,
+    /// The time in `InterestSettled`: what was written later reached the subscription as a message. `None`: unknown.
+    pub since: Option<HybridTime>,
+    /// Of the subscription.
+    pub qos: Qos,
+    /// Its client was away meanwhile: what was written later at QoS 0 did not reach it.
+    pub is_resumed: bool,
+    /// Messages that the page may have.
+    pub messages: usize,
 }
 
 /// Where the sessions of a client should be.

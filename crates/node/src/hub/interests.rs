@@ -139,8 +139,8 @@ impl Hub {
                 settled = Some(done.sequence);
             }
             if let Some(sequence) = settled {
-                let retained = self.retained.arrivals();
-                let content = ToWorker::InterestSettled { sequence, retained };
+                let since = self.retained.last_written();
+                let content = ToWorker::InterestSettled { sequence, since };
                 self.cx.send_to_worker(WorkerId(index), content);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, record::HybridTime};
 use thicket_session::retained::RetainedCursor;
 
 use super::{
@@ -36,8 +36,8 @@ pub(crate) enum ToWorker {
     /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
         sequence: u64,
-        /// The position of the retained messages then.
-        retained: u64,
+        /// No retained message that is here was written later.
+        since: HybridTime,
     },
     /// The interests of others have changed.
     Peers {
@@ -46,7 +46,8 @@ pub(crate) enum ToWorker {
     },
     /// The answer to `RetainedQuery`: some retained messages, with their hybrid times; `rest`: where the next ones begin, if there are more.
     RetainedPage {
-        query: u64,
+        session: u32,
+        page: u64,
         records: Vec<u8>,
         rest: Option<RetainedCursor>,
     },

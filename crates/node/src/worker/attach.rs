@@ -15,6 +15,7 @@ use super::{
     quota::Quotas,
     redirect::suppress_will,
     refusal::Refusal,
+    retained::resume_replays,
     rights::{refuses_ended, set_grant, watch_grant},
     state::{
         connection::{AliasesOut, Attached, Phase},
@@ -166,6 +167,7 @@ impl Worker {
             self.cx.note_session(key, SESSION_CREATED, Vec::new());
         }
         self.cx.pull(now, key);
+        resume_replays(&mut self.cx, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
     }

@@ -126,8 +126,8 @@ impl Primaries {
         }
         cx.note_begun(now, key);
         let mut changes = Vec::new();
-        for (filter, subscription) in &snapshot.subscriptions {
-            let member = Member::away(*subscription);
+        for (filter, subscribed) in &snapshot.subscriptions {
+            let member = Member::away(subscribed.subscription);
             changes.extend(cx.interests.subscribe(key, filter, member));
         }
         cx.announce(changes);
@@ -206,7 +206,7 @@ impl Session {
             subscriptions: self
                 .subscriptions
                 .iter()
-                .map(|(filter, subscription)| (filter.clone(), *subscription))
+                .map(|(filter, subscribed)| (filter.clone(), subscribed.clone()))
                 .collect(),
             inbound: self.inbound.moving(!self.role.is_branch()).collect(),
             inbound_generation: self.inbound.generation(),

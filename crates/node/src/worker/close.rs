@@ -81,7 +81,6 @@ impl Worker {
         session.handle_disconnected(now.instant);
         let ends = !session.is_persistent() && cause != Cause::Moved;
         let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
-        self.queries.cancel_replays(&mut self.cx, key);
         if ends {
             return self.end_in_turn(now, key);
         }
@@ -142,13 +141,7 @@ impl Worker {
         key: SessionKey,
         state: SessionState,
     ) -> Option<Session> {
-        let Self {
-            cx,
-            queries,
-            primaries,
-            ..
-        } = self;
-        queries.cancel_replays(cx, key);
+        let Self { cx, primaries, .. } = self;
         let mut session = cx.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {

@@ -11,7 +11,7 @@ use thicket_session::{
 use super::{
     capacity::out_buffer_limit,
     context::{Context, wanted_backups},
-    retained::{advance_replay, note_overtaking},
+    retained::advance_replay,
     state::{
         connection::{Attached, Connection, Phase},
         interests::Recipient,
@@ -61,10 +61,7 @@ impl Context {
         self.effort.spend(recipients.len() as u64);
         self.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
-            note_overtaking(self, recipients, outgoing.publish.topic);
-            self.arrivals
-                .last_retained
-                .note(outgoing.publish, outgoing.id, outgoing.publication());
+            return self.deliver_retained(now, recipients, outgoing, from);
         }
         for recipient in recipients {
             if recipient.no_local && from == Some(recipient.session) {
@@ -72,6 +69,38 @@ impl Context {
                 continue;
             }
             self.deliver_to(now, recipient, outgoing);
+        }
+    }
+
+    /// Delivers a message to be retained: who gets it does not get an older one of its topic afterwards.
+    fn deliver_retained(
+        &mut self,
+        now: Now,
+        recipients: &[Recipient],
+        outgoing: &mut Outgoing<'_>,
+        from: Option<SessionKey>,
+    ) {
+        self.arrivals
+            .last_retained
+            .note(outgoing.publish, outgoing.id, outgoing.publication());
+        for recipient in recipients {
+            let key = recipient.session;
+            let is_own = recipient.no_local && from == Some(key);
+            let is_lost = if is_own {
+                pass(self, key, outgoing);
+                false
+            } else {
+                let dropped = |cx: &Self| cx.sessions.get(key).map(|it| it.dropped_messages);
+                let before = dropped(self);
+                self.deliver_to(now, recipient, outgoing);
+                let is_kept = outgoing.publish.qos.min(recipient.qos) > Qos::AtMostOnce;
+                let session = self.sessions.get(key);
+                let is_away = session.is_some_and(|it| it.connection.is_none());
+                dropped(self) != before || (is_away && !is_kept)
+            };
+            if !is_lost && let Some(session) = self.sessions.get_mut(key) {
+                session.overtaken.note(outgoing.publish.topic);
+            }
         }
     }
 
@@ -286,6 +315,9 @@ impl Context {
                 return;
             };
             if session.outbound.is_drained() || session.role.is_frozen() {
+                if !session.replays.is_empty() {
+                    advance_replay(self, key);
+                }
                 return;
             }
             if self.cluster.is_minority && session.is_persistent() {

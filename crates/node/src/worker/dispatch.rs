@@ -8,6 +8,7 @@ use super::{
     better_nodes::handle_better_node,
     connect::handle_claim_refused,
     redirect::handle_movable_asked,
+    retained::handle_retained_page,
     state::{
         connection::{Connection, Phase},
         effort::RecordBatch,
@@ -73,14 +74,14 @@ impl Worker {
             }
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
             ToWorker::Refused(runs) => self.cx.debts.refuse(&runs),
-            ToWorker::InterestSettled { sequence, retained } => {
-                self.handle_interest_settled(sequence, retained);
+            ToWorker::InterestSettled { sequence, since } => {
+                self.handle_interest_settled(sequence, since);
             }
             ToWorker::Peers { sequence, changes } => {
                 self.cx.effort.spend_on_changes(changes.len());
                 self.groups.apply_interests(&mut self.cx, now, &changes);
                 // What was published here before was not sent there by these interests: if it is retained, the hub must have it before it reports the
-                // position of the retained messages [MQTT-3.3.1-9].
+                // time of the retained messages [MQTT-3.3.1-9].
                 self.cx
                     .send_to_hub_after_records(ToHub::PeersApplied { sequence });
             }
@@ -137,12 +138,13 @@ impl Worker {
                 );
             }
             ToWorker::RetainedPage {
-                query,
+                session,
+                page,
                 records,
                 rest,
-            } => self
-                .queries
-                .handle_retained_page(&mut self.cx, now, query, &records, rest),
+            } => {
+                handle_retained_page(&mut self.cx, now, (session, page), &records, rest);
+            }
             ToWorker::Cluster(cluster) => self.handle_cluster(now, cluster),
             ToWorker::Replicate {
                 from,

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
-        Branch, Delivery, FinishedMessages, MessageId, Redelivery, SessionSnapshot, Subscription,
+        Branch, Delivery, FinishedMessages, MessageId, Redelivery, SessionSnapshot, Subscribed,
     },
     time::Instant,
     topic::SubscriptionFilter,
@@ -30,6 +30,7 @@ use super::{
     Worker,
     context::Context,
     replication::Primaries,
+    retained::resume_replays,
     state::{
         divergence::{Divergence, Name, WorkerOfNode, name},
         interests::Member,
@@ -240,6 +241,7 @@ impl Primaries {
             fields,
         );
         cx.pull(now, key);
+        resume_replays(cx, key);
     }
 }
 
@@ -247,7 +249,7 @@ impl Primaries {
 fn merge_subscriptions(
     cx: &mut Context,
     key: SessionKey,
-    theirs: &[(SubscriptionFilter, Subscription)],
+    theirs: &[(SubscriptionFilter, Subscribed)],
     is_theirs_later: bool,
     merging: &mut Merging,
 ) -> Vec<InterestChange> {
@@ -272,14 +274,27 @@ fn merge_subscriptions(
     } else {
         Vec::new()
     };
-    let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
+    let is_taken = |(filter, theirs): &&(SubscriptionFilter, Subscribed)| {
         match session.subscriptions.get(filter) {
-            Some(ours) => ours != subscription && is_theirs(filter),
+            Some(ours) => ours != theirs && is_theirs(filter),
             // What nobody asked for since is missing here because this backup was incomplete.
             None => !is_ours(filter),
         }
     };
     let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
+    // Retained messages that either branch has sent are sent: in flight or held, they are merged too.
+    let is_common =
+        |filter: &SubscriptionFilter| merging.is_same && !is_theirs(filter) && !is_ours(filter);
+    let common: Vec<_> = theirs.iter().filter(|it| is_common(&it.0)).collect();
+    for (filter, theirs) in common {
+        if let Some(ours) = session.subscriptions.get_mut(filter)
+            && ours.replay.is_some()
+        {
+            ours.keep_further(theirs);
+            cx.journal.subscription(session.stored, filter, Some(ours));
+        }
+    }
+    session.replays.void_page();
     let is_connected = session.connection.is_some();
     for filter in &ended {
         session.subscriptions.remove(filter);
@@ -287,17 +302,17 @@ fn merge_subscriptions(
         changes.extend(cx.interests.unsubscribe(key, filter));
     }
     merging.ended = ended;
-    for (filter, subscription) in taken {
+    for (filter, subscribed) in taken {
+        let subscription = subscribed.subscription;
+        let stored = session.stored;
+        cx.journal.subscription(stored, &filter, Some(&subscribed));
         if session
             .subscriptions
-            .insert(filter.clone(), subscription)
+            .insert(filter.clone(), subscribed)
             .is_none()
         {
             merging.fresh.push(filter.clone());
         }
-        let stored = session.stored;
-        cx.journal
-            .subscription(stored, &filter, Some(&subscription));
         let member = Member {
             connected: is_connected,
             ..Member::away(subscription)
@@ -477,7 +492,7 @@ impl Session {
     /// are left out, as their messages come to one member only.
     fn steady_filters(
         &self,
-        theirs: &[(SubscriptionFilter, Subscription)],
+        theirs: &[(SubscriptionFilter, Subscribed)],
         branch: &Branch,
     ) -> Vec<SubscriptionFilter> {
         let divergence = self.divergence.as_deref();
@@ -660,8 +675,8 @@ mod tests {
             ended: Vec::new(),
         };
         for text in ["a", "b/#", "$share/group/c"] {
-            let subscription = Subscription::default();
-            session.subscriptions.insert(filter(text), subscription);
+            let subscribed = Subscribed::default();
+            session.subscriptions.insert(filter(text), subscribed);
         }
         // A member of a group receives some of what matches, wherever it is.
         assert!(session.shows_all_that_reached(&merging(true, &["b/#", "a", "d"])));

@@ -93,7 +93,6 @@ use thicket_session::time::Instant;
 use self::{
     checkpoint::Checkpoints,
     context::Context,
-    retained::Queries,
     state::{connection::Connection, sessions::Session, timers::Timer},
 };
 use crate::{ConnectionId, Now, WorkerConfig, WorkerId, WorkerInput, WorkerOutput};
@@ -104,7 +103,6 @@ pub(crate) use self::state::relocated::Relocated;
 #[derive(Debug)]
 pub struct Worker {
     cx: Context,
-    queries: Queries,
     system: system::System,
     transfers: state::transfers::Transfers,
     checkpoints: Checkpoints,
@@ -156,7 +154,6 @@ impl Worker {
         let checkpoints = Checkpoints::new(config.small_log_bytes);
         Self {
             cx: Context::new(id, config, seed),
-            queries: Queries::default(),
             system: system::System::default(),
             transfers: state::transfers::Transfers::default(),
             checkpoints,

@@ -13,7 +13,7 @@ use std::{
 use thicket_session::{
     server::{
         JournalEntries, JournalEntry, JournalError, Message, RecoveredSession, SnapshotError,
-        StoredMessage, StoredSession, Subscription, decode_subscription,
+        StoredMessage, StoredSession, Subscribed, decode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -61,7 +61,7 @@ pub(super) struct Recovery {
 #[derive(Debug)]
 struct Recovering {
     stored: StoredSession,
-    subscriptions: Vec<(SubscriptionFilter, Subscription)>,
+    subscriptions: Vec<(SubscriptionFilter, Subscribed)>,
     held: RecoveredSession,
     accepted: AcceptedPublications,
     is_handed: bool,
@@ -112,8 +112,8 @@ impl Primaries {
         }
         let subscriptions = session.subscriptions.clone();
         let key = cx.sessions.insert(session);
-        for (filter, subscription) in subscriptions {
-            let member = Member::away(subscription);
+        for (filter, subscribed) in subscriptions {
+            let member = Member::away(subscribed.subscription);
             changes.extend(cx.interests.subscribe(key, &filter, member));
             if !is_ours {
                 let filter = filter.to_string();
@@ -228,10 +228,10 @@ impl Recovery {
                 self.sessions.insert(place, recovering);
             }
             Keyspace::Subscriptions => {
-                let subscription = decode_subscription(value).map_err(problem)?;
+                let subscribed = decode_subscription(value).map_err(problem)?;
                 // A subscription without its session is impossible: they are removed together.
                 if let Some(recovering) = self.sessions.get_mut(&place) {
-                    recovering.subscriptions.push(subscription);
+                    recovering.subscriptions.push(subscribed);
                 }
             }
             Keyspace::Retained | Keyspace::Members => return Err("it is not a worker's".into()),

@@ -15,13 +15,13 @@ fn of_session(
     let client_id = client_id_of(&session.client_id).to_owned();
     let all = session.subscriptions.iter();
     let wanted = all.filter(move |(filter, _)| is_wanted(filter));
-    wanted.map(move |(filter, subscription)| SubscriptionReport {
+    wanted.map(move |(filter, subscribed)| SubscriptionReport {
         client_id: client_id.clone(),
         filter: filter.to_string(),
-        qos: subscription.options.qos as u8,
-        no_local: subscription.options.no_local,
-        retain_as_published: subscription.options.retain_as_published,
-        subscription_identifier: subscription.identifier,
+        qos: subscribed.subscription.options.qos as u8,
+        no_local: subscribed.subscription.options.no_local,
+        retain_as_published: subscribed.subscription.options.retain_as_published,
+        subscription_identifier: subscribed.subscription.identifier,
     })
 }
 

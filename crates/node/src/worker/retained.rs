@@ -1,93 +1,283 @@
 //! Retained messages on their way from the hub to a new subscription, a page at a time.
+//!
+//! What a subscription is still to get is part of the session ([`Replay`]), like the subscription: stored, replicated, moved and merged with it, and
+//! ended by UNSUBSCRIBE. Whichever node has the session continues behind the last topic that was sent [MQTT-3.3.1-9].
+//!
+//! | event | the replay |
+//! | --- | --- |
+//! | SUBSCRIBE that asks for retained messages | begins anew |
+//! | every node has applied the subscription | is put in line, if its client is still connected |
+//! | its turn comes, and the client has capacity | a page is requested |
+//! | the page arrives | as many messages are sent as the client has capacity for; none is queued |
+//! | the connection ends | leaves the line; the page that is on its way is void |
+//! | the client connects again, wherever | is put in line |
+//! | the last page was sent, or UNSUBSCRIBE | ends |
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use thicket_mqtt::Publish;
-use thicket_overlay::record::{Record, Records};
+use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::record::{HybridTime, Record, Records};
 use thicket_session::{
     retained::RetainedCursor,
-    server::{MatchedIdentifiers, Subscription},
+    server::{MatchedIdentifiers, Replay, Subscribed, Subscription},
     topic::SubscriptionFilter,
 };
 
 use super::{
+    capacity::out_buffer_limit,
     context::Context,
     state::{
-        interests::Recipient,
         outgoing::Outgoing,
         records::{message_id, publish_of},
-        retained::LastMessage,
-        sessions::{Replay, Session, SessionKey},
+        retained::{LastMessage, ReplayTurn},
+        sessions::{Session, SessionKey},
     },
 };
 use crate::{
     Now,
-    messages::{Origin, RetainedQuery, ToHub},
+    messages::{Origin, PAGE_MESSAGES, RetainedQuery, ToHub},
 };
 
-/// Messages in a session's queue above which no further page is requested.
-const QUEUED_MESSAGES: usize = 1000;
-
-/// Which session requested which pages.
-#[derive(Debug, Default)]
-pub(super) struct Queries {
-    next: u64,
-    open: BTreeMap<u64, SessionKey>,
+/// A session subscribes, and is to get retained messages: what reaches it meanwhile is noted.
+pub(super) fn begin_overtaking(cx: &mut Context, key: SessionKey) {
+    end_overtaking(cx, key);
+    if let Some(session) = cx.sessions.get_mut(key) {
+        session.overtaken.begin();
+    }
 }
 
-impl Queries {
-    /// Puts the retained messages of a subscription that was just acknowledged in line.
-    pub(super) fn start_replay(
-        &mut self,
-        cx: &mut Context,
-        key: SessionKey,
-        filter: &SubscriptionFilter,
-        subscription: Subscription,
-        retained: u64,
-    ) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        self.next += 1;
-        let query = self.next;
-        self.open.insert(query, key);
-        session.replays.push_back(Replay {
-            query,
-            filter: filter.filter.clone(),
-            subscription,
-            upto: retained,
-            next: Some(RetainedCursor::new(&filter.filter)),
+/// What reaches a session is noted as long as there are retained messages for its connection.
+pub(super) fn end_overtaking(cx: &mut Context, key: SessionKey) {
+    if let Some(session) = cx.sessions.get_mut(key)
+        && session.gated_subacks == 0
+        && session.replays.is_empty()
+    {
+        session.overtaken.end();
+    }
+}
+
+/// The retained messages of a subscription are to be sent from the first one on: none that is on its way counts.
+pub(super) fn restart_replay(session: &mut Session, filter: &SubscriptionFilter) {
+    let first = session.replays.turns.front();
+    if first.is_some_and(|first| first.filter == *filter) {
+        session.replays.turns.pop_front();
+        session.replays.void_page();
+    }
+}
+
+/// Every node has applied a subscription, so that what is written after `since` reaches it as a message: the others are in line.
+pub(super) fn begin_replay(
+    cx: &mut Context,
+    key: SessionKey,
+    filter: &SubscriptionFilter,
+    since: HybridTime,
+) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let subscribed = session.subscriptions.get_mut(filter);
+    let Some(replay) = subscribed.and_then(|it| it.replay.as_deref_mut()) else {
+        return;
+    };
+    // Stored with the first page: a node that does not know the time sends what was written later too, except what the session holds.
+    *replay = Replay {
+        behind: None,
+        since: Some((since.millis, since.counter)),
+    };
+    if session.connection.is_some() {
+        session.replays.turns.push_back(ReplayTurn {
+            filter: filter.clone(),
+            is_resumed: false,
         });
         advance_replay(cx, key);
     }
+}
 
-    /// A page arrived.
-    pub(super) fn handle_retained_page(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        query: u64,
-        records: &[u8],
-        rest: Option<RetainedCursor>,
-    ) {
-        let Some(&key) = self.open.get(&query) else {
-            return;
+/// A client is connected to a session that there was before, or that was merged: what its subscriptions are still to get is in line.
+pub(super) fn resume_replays(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if session.connection.is_none() {
+        return;
+    }
+    let waits_for_nodes = session.gated_subacks > 0;
+    let is_due = |subscribed: &Subscribed| {
+        let replay = subscribed.replay.as_deref();
+        replay.is_some_and(|replay| replay.since.is_some() || !waits_for_nodes)
+    };
+    let subscriptions = session.subscriptions.iter();
+    let due = subscriptions.filter(|(_, subscribed)| is_due(subscribed));
+    let turn = |(filter, _): (&SubscriptionFilter, _)| ReplayTurn {
+        filter: filter.clone(),
+        is_resumed: true,
+    };
+    session.replays.turns = due.map(turn).collect();
+    session.replays.void_page();
+    if session.replays.is_empty() {
+        return;
+    }
+    session.overtaken.begin();
+    // The hub here may not have kept what came with the session. And what a page brought is stored before how far the page has come.
+    for held in session.outbound.held_from(0) {
+        if let Some(delivery) = held.delivery().filter(|it| it.message.retain()) {
+            session.overtaken.note(delivery.message.topic());
+        }
+    }
+    advance_replay(cx, key);
+}
+
+/// Subscriptions have ended. What the session got because of them does not count for those that follow.
+pub(super) fn end_replays(cx: &mut Context, key: SessionKey) {
+    if let Some(session) = cx.sessions.get_mut(key) {
+        session.overtaken.clear();
+        session.replays.void_page();
+    }
+    advance_replay(cx, key);
+}
+
+/// Requests the next page of the first subscription in line, if the client has capacity for it.
+#[inline]
+pub(super) fn advance_replay(cx: &mut Context, key: SessionKey) {
+    let has_some = |session: &Session| !session.replays.is_empty();
+    if cx.sessions.get(key).is_some_and(has_some) {
+        request_page(cx, key);
+    }
+}
+
+#[inline(never)]
+fn request_page(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if session.replays.page.is_some() {
+        return;
+    }
+    let (qos, since, is_resumed) = loop {
+        let Some(ReplayTurn { filter, is_resumed }) = session.replays.turns.front() else {
+            return end_overtaking(cx, key);
         };
-        let Some(session) = cx.sessions.get(key) else {
-            return;
-        };
-        let Some(replay) = session.replays.iter().find(|replay| replay.query == query) else {
-            return;
-        };
-        let subscription = replay.subscription;
-        let identifiers = subscription
-            .identifier
-            .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
-        for record in Records::new(records) {
-            let Ok((record, _)) = record else { break };
-            let session = cx.sessions.get(key);
-            if session.is_some_and(|it| it.overtaken.has(record.topic)) {
-                continue;
+        let subscribed = session.subscriptions.get(filter);
+        if let Some(Subscribed {
+            subscription,
+            replay: Some(replay),
+        }) = subscribed
+        {
+            if session.replays.next.is_none() {
+                let cursor = RetainedCursor::new(&filter.filter);
+                session.replays.next = Some(match &replay.behind {
+                    Some(topic) => cursor.behind(topic),
+                    None => cursor,
+                });
+            }
+            break (subscription.options.qos, replay.since, *is_resumed);
+        }
+        session.replays.turns.pop_front();
+        session.replays.next = None;
+    };
+    let Some(messages) = page_capacity(cx, key, qos) else {
+        return;
+    };
+    let page = cx.serial();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let Some(cursor) = session.replays.next.take() else {
+        return;
+    };
+    session.replays.page = Some(page);
+    session.overtaken.begin_page();
+    let query = RetainedQuery {
+        session: key.0,
+        page,
+        cursor,
+        since: since.map(|(millis, counter)| HybridTime { millis, counter }),
+        qos,
+        is_resumed,
+        messages,
+    };
+    // What was published at this worker before is kept before the hub looks.
+    cx.send_to_hub_after_records(ToHub::RetainedQuery(query));
+}
+
+/// How many messages a page may have; `None`: the client must receive or acknowledge others first.
+fn page_capacity(cx: &Context, key: SessionKey, qos: Qos) -> Option<usize> {
+    let session = cx.sessions.get(key)?;
+    let connection = cx.connections.get(session.connection?)?;
+    let window = connection.attached()?.window;
+    if connection.out.len() > cx.config.limits.out_buffer_bytes as usize / 4 {
+        return None;
+    }
+    if !may_send(cx, session, window, qos) {
+        return None;
+    }
+    if qos == Qos::AtMostOnce {
+        return Some(PAGE_MESSAGES);
+    }
+    let free = session.outbound.free(window);
+    // Half of the window at once, not a page for each acknowledgement.
+    let is_enough = free * 2 >= usize::from(window);
+    is_enough.then_some(free.min(PAGE_MESSAGES))
+}
+
+/// Whether the session and its window have place for a message.
+fn may_send(cx: &Context, session: &Session, window: u16, qos: Qos) -> bool {
+    let waits = cx.cluster.is_minority && session.is_persistent();
+    // Its next primary continues from what it was handed.
+    !session.role.is_frozen()
+        && (qos == Qos::AtMostOnce || (!waits && session.outbound.can_begin(window)))
+}
+
+/// Whether a retained message would be sent at once. They do not wait in the queue: it has a bound, and QoS 0 passes it, so that an older message would
+/// come behind a newer one.
+fn is_sent_at_once(cx: &Context, key: SessionKey, qos: Qos) -> bool {
+    let Some(session) = cx.sessions.get(key) else {
+        return false;
+    };
+    let connection = session.connection.and_then(|id| cx.connections.get(id));
+    let Some((connection, attached)) = connection.and_then(|it| Some((it, it.attached()?))) else {
+        return false;
+    };
+    connection.out.len() <= out_buffer_limit(cx, qos) && may_send(cx, session, attached.window, qos)
+}
+
+/// A page arrived.
+pub(super) fn handle_retained_page(
+    cx: &mut Context,
+    now: Now,
+    (session, page): (u32, u64),
+    records: &[u8],
+    rest: Option<RetainedCursor>,
+) {
+    let key = SessionKey(session);
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if session.replays.page != Some(page) {
+        return;
+    }
+    session.replays.page = None;
+    let first = session.replays.turns.front();
+    let filter = first.map(|first| first.filter.clone());
+    let Some((filter, subscription)) = filter.and_then(|filter| {
+        let subscription = session.subscriptions.get(&filter)?.subscription;
+        Some((filter, subscription))
+    }) else {
+        return advance_replay(cx, key);
+    };
+    if session.overtaken.is_partial() {
+        return advance_replay(cx, key);
+    }
+    let identifiers = subscription
+        .identifier
+        .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
+    let (mut last, mut is_whole) = (None, true);
+    for record in Records::new(records) {
+        let Ok((record, _)) = record else { break };
+        let session = cx.sessions.get(key);
+        if !session.is_some_and(|it| it.overtaken.has(record.topic)) {
+            let qos = record.qos.min(subscription.options.qos);
+            if !is_sent_at_once(cx, key, qos) {
+                is_whole = false;
+                break;
             }
             let (publish, expires_at) = publish_of(&record, now);
             let publish = Publish {
@@ -97,66 +287,38 @@ impl Queries {
             let mut outgoing = Outgoing::new(&publish, expires_at);
             cx.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
-        self.end_page(cx, key, query, rest);
+        last = Some(record.topic);
     }
+    note_progress(cx, key, &filter, last, rest.filter(|_| is_whole), is_whole);
+    advance_replay(cx, key);
+}
 
-    fn end_page(
-        &mut self,
-        cx: &mut Context,
-        key: SessionKey,
-        query: u64,
-        rest: Option<RetainedCursor>,
-    ) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        if rest.is_some() {
-            let replay = session.replays.iter_mut().find(|it| it.query == query);
-            if let Some(replay) = replay {
-                replay.next = rest;
-            }
-        } else {
-            let is_it = |replay: &mut Replay| replay.query == query;
-            if session.replays.pop_front_if(is_it).is_none() {
-                session.replays.retain(|replay| replay.query != query);
-            }
-            self.open.remove(&query);
-            if session.replays.is_empty() && session.gated_subacks == 0 {
-                session.overtaken.end();
-            }
-        }
-        advance_replay(cx, key);
+/// A page was handled up to this topic; `is_whole`: all of it. `next`: where the next one begins, if that is known.
+fn note_progress(
+    cx: &mut Context,
+    key: SessionKey,
+    filter: &SubscriptionFilter,
+    last: Option<&str>,
+    next: Option<RetainedCursor>,
+    is_whole: bool,
+) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let is_done = is_whole && next.is_none();
+    session.replays.next = next;
+    let Some(subscribed) = session.subscriptions.get_mut(filter) else {
+        return;
+    };
+    if is_done {
+        subscribed.replay = None;
+        session.replays.turns.pop_front();
+    } else if let (Some(replay), Some(topic)) = (&mut subscribed.replay, last) {
+        replay.behind = Some(topic.into());
     }
-
-    pub(super) fn cancel_replays(&mut self, cx: &mut Context, key: SessionKey) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        for replay in std::mem::take(&mut session.replays) {
-            self.open.remove(&replay.query);
-        }
-    }
-
-    pub(super) fn cancel_replays_of(
-        &mut self,
-        cx: &mut Context,
-        key: SessionKey,
-        filters: &BTreeSet<SubscriptionFilter>,
-    ) {
-        // A shared one has none, and a filter beside it that is not shared keeps its own.
-        let plain = filters.iter().filter(|filter| !filter.is_shared());
-        let plain: BTreeSet<_> = plain.map(|filter| &filter.filter).collect();
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        session.replays.retain(|replay| {
-            let ends = plain.contains(&replay.filter);
-            if ends {
-                self.open.remove(&replay.query);
-            }
-            !ends
-        });
-        advance_replay(cx, key);
+    if is_done || last.is_some() {
+        let stored = session.stored;
+        cx.journal.subscription(stored, filter, Some(subscribed));
     }
 }
 
@@ -194,63 +356,4 @@ impl Context {
             identifiers,
         );
     }
-}
-
-/// A session subscribes, and is to get retained messages.
-pub(super) fn begin_overtaking(cx: &mut Context, key: SessionKey) {
-    if let Some(session) = cx.sessions.get_mut(key) {
-        let is_first = session.gated_subacks == 0 && session.replays.is_empty();
-        session.overtaken.begin(is_first);
-    }
-}
-
-/// Notes that a message to be retained goes to these recipients.
-pub(super) fn note_overtaking(cx: &mut Context, recipients: &[Recipient], topic: &str) {
-    for recipient in recipients {
-        if let Some(session) = cx.sessions.get_mut(recipient.session) {
-            session.overtaken.note(topic);
-        }
-    }
-}
-
-/// Requests the next page of the first replay in line, if the client has capacity for it.
-pub(super) fn advance_replay(cx: &mut Context, key: SessionKey) {
-    let has_replays = |session: &Session| !session.replays.is_empty();
-    if !cx.sessions.get(key).is_some_and(has_replays) || !has_capacity_for_replay(cx, key) {
-        return;
-    }
-    let Some(session) = cx.sessions.get_mut(key) else {
-        return;
-    };
-    let Some(replay) = session.replays.front_mut() else {
-        return;
-    };
-    // `None`: a page is on its way.
-    let Some(cursor) = replay.next.take() else {
-        return;
-    };
-    let query = RetainedQuery {
-        query: replay.query,
-        cursor,
-        upto: replay.upto,
-    };
-    cx.send_to_hub(ToHub::RetainedQuery(query));
-}
-
-/// Other retained messages are on their way to the session from now on.
-pub(super) fn end_overtaking(cx: &mut Context, key: SessionKey) {
-    if let Some(session) = cx.sessions.get_mut(key) {
-        session.overtaken.end();
-    }
-}
-
-fn has_capacity_for_replay(cx: &Context, key: SessionKey) -> bool {
-    let limit = cx.config.limits.out_buffer_bytes as usize / 4;
-    let Some(session) = cx.sessions.get(key) else {
-        return false;
-    };
-    let Some(connection) = session.connection.and_then(|id| cx.connections.get(id)) else {
-        return false;
-    };
-    connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
 }

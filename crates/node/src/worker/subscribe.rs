@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use thicket_mqtt::{
     Packet, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe,
 };
+use thicket_overlay::record::HybridTime;
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
@@ -16,7 +17,9 @@ use super::{
     minority::{refuses_subscribe, refuses_unsubscribe},
     refusal::Refusal,
     replication::report_taken_over,
-    retained::{begin_overtaking, end_overtaking},
+    retained::{
+        advance_replay, begin_overtaking, begin_replay, end_overtaking, end_replays, restart_replay,
+    },
     state::{
         gates::{Gate, GatedSuback},
         interests::Member,
@@ -24,6 +27,7 @@ use super::{
         replica::stream::Level,
         sessions::SessionKey,
     },
+    system::is_system,
 };
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
@@ -65,8 +69,9 @@ impl Worker {
         self.cx.effort.spend_on_changes(subscribe.filters.len());
         self.primaries.covers.note_uncovered(&mut self.cx, key);
         let asks_place = ask_place_of(&mut self.cx, id, subscribe);
+        advance_replay(&mut self.cx, key);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
-            // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
+            // Nothing is new to others, but the hub must report the time of the retained messages, and the question must be answered.
             self.cx.send_interests(changes);
         } else {
             self.cx.announce(changes);
@@ -142,9 +147,24 @@ impl Worker {
             options: asked.options,
             identifier,
         };
-        session.subscriptions.insert(filter.clone(), subscription);
+        let wants_retained = match asked.options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => is_new,
+            RetainHandling::DoNotSend => false,
+        };
+        // A shared subscription gets no retained messages (5.0, 4.8.2).
+        let wants_retained = wants_retained && !filter.is_shared();
+        let known = session.subscriptions.entry(filter.clone()).or_default();
+        known.subscription = subscription;
+        // Otherwise those that an earlier SUBSCRIBE asked for still come.
+        if wants_retained {
+            known.replay = (!is_system(&filter)).then(Box::default);
+        }
         cx.journal
-            .subscription(session.stored, &filter, Some(&subscription));
+            .subscription(session.stored, &filter, Some(known));
+        if wants_retained {
+            restart_replay(session, &filter);
+        }
         let is_persistent = session.is_persistent();
         if is_new {
             restart_rates(cx, now, id);
@@ -161,13 +181,7 @@ impl Worker {
             connected: true,
         };
         changes.extend(cx.interests.subscribe(key, &filter, member));
-        let wants_retained = match asked.options.retain_handling {
-            RetainHandling::SendAtSubscribe => true,
-            RetainHandling::SendIfNew => is_new,
-            RetainHandling::DoNotSend => false,
-        };
-        // A shared subscription gets no retained messages (5.0, 4.8.2).
-        let replay = (wants_retained && !filter.is_shared()).then_some((filter, subscription));
+        let replay = wants_retained.then_some((filter, subscription));
         Ok(Ok(Granted {
             reason_code: granted_code(asked),
             replay,
@@ -181,12 +195,7 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Refusal> {
-        let Self {
-            cx,
-            queries,
-            primaries,
-            ..
-        } = self;
+        let Self { cx, primaries, .. } = self;
         if refuses_unsubscribe(cx, id, key, unsubscribe)? {
             return Ok(());
         }
@@ -220,9 +229,8 @@ impl Worker {
             unsubscribed.insert(filter);
             reason_codes.push(code);
         }
-        end_overtaking(cx, key);
         cx.gates.cancel_replays_of(key, &unsubscribed);
-        queries.cancel_replays_of(cx, key, &unsubscribed);
+        end_replays(cx, key);
         cx.effort.spend_on_changes(unsubscribe.filters.len());
         if reason_codes.contains(&ReasonCode::Success) {
             restart_rates(cx, now, id);
@@ -261,14 +269,14 @@ impl Worker {
 
     fn wait_for_interests(&mut self, gate: Gate) {
         if self.cx.gates.is_settled() {
-            self.open(gate, 0);
+            self.open(gate, HybridTime::default());
         } else {
             self.cx.gates.waiting.push_back((self.cx.gates.sent, gate));
         }
     }
 
     /// Every reachable node has applied our changes up to `sequence`.
-    pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
+    pub(super) fn handle_interest_settled(&mut self, sequence: u64, since: HybridTime) {
         self.cx.gates.settled = self.cx.gates.settled.max(sequence);
         while let Some((_, count)) =
             (self.cx.gates.unsettled).pop_front_if(|(waits_for, _)| *waits_for <= sequence)
@@ -281,14 +289,14 @@ impl Worker {
             .waiting
             .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
         {
-            self.open(gate, retained);
+            self.open(gate, since);
         }
     }
 
-    /// `retained`: the position of the retained messages when the interests were settled.
-    fn open(&mut self, gate: Gate, retained: u64) {
+    /// `since`: no retained message that was here when the interests were settled was written later.
+    fn open(&mut self, gate: Gate, since: HybridTime) {
         match gate {
-            Gate::Suback(gated) => self.send_suback(gated, retained),
+            Gate::Suback(gated) => self.send_suback(gated, since),
             Gate::Import { request } => self.cx.send_to_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
                 if self.cx.sessions.get_same(session, serial).is_some() {
@@ -298,42 +306,35 @@ impl Worker {
         }
     }
 
-    fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
-        let Self {
-            cx,
-            queries,
-            system,
-            ..
-        } = self;
-        let session = cx.sessions.get_same(gated.session, gated.session_serial);
-        if let Some(session) = session {
+    fn send_suback(&mut self, gated: GatedSuback, since: HybridTime) {
+        let Self { cx, system, .. } = self;
+        let (key, session_serial) = (gated.session, gated.session_serial);
+        if let Some(session) = cx.sessions.get_same(key, session_serial) {
             session.gated_subacks -= 1;
         }
         let (id, serial) = (gated.connection, gated.connection_serial);
-        if !cx.connections.is_same(id, serial) {
+        let is_connected = cx.connections.is_same(id, serial);
+        if is_connected {
+            cx.hold_output_until(id, key, Level::Held);
+            let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
+            let place = gated.place.as_deref().filter(|_| is_granted);
+            let suback = Suback {
+                user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
+                ..Suback::new(gated.packet_id, gated.reason_codes)
+            };
+            cx.send(id, &Packet::Suback(suback));
+        }
+        if cx.sessions.get_same(key, session_serial).is_none() {
             return;
         }
-        cx.hold_output_until(gated.connection, gated.session, Level::Held);
-        let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
-        let place = gated.place.as_deref().filter(|_| is_granted);
-        let suback = Suback {
-            user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
-            ..Suback::new(gated.packet_id, gated.reason_codes)
-        };
-        cx.send(gated.connection, &Packet::Suback(suback));
-        if cx
-            .sessions
-            .get_same(gated.session, gated.session_serial)
-            .is_some()
-        {
-            for (filter, subscription) in gated.replays {
-                let (session, serial) = (gated.session, gated.session_serial);
-                if system.start_replay(session, serial, &filter, subscription) {
-                    continue;
-                }
-                queries.start_replay(cx, gated.session, &filter, subscription, retained);
+        for (filter, subscription) in gated.replays {
+            if !is_system(&filter) {
+                begin_replay(cx, key, &filter, since);
+            } else if is_connected {
+                system.start_replay(key, session_serial, &filter, subscription);
             }
         }
+        end_overtaking(cx, key);
     }
 }
 

@@ -264,9 +264,9 @@ fn join_groups(cx: &mut Context, key: SessionKey) {
     };
     let subscriptions = session.subscriptions.iter();
     let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
-    let changes = shared.filter_map(|(filter, subscription)| {
+    let changes = shared.filter_map(|(filter, subscribed)| {
         cx.interests
-            .subscribe(key, filter, Member::away(*subscription))
+            .subscribe(key, filter, Member::away(subscribed.subscription))
     });
     let changes = changes.collect();
     cx.announce(changes);

@@ -16,6 +16,11 @@ use crate::Now;
 
 const SYSTEM: &str = "$SYS/";
 
+/// Whether all topics that a filter matches are of the node itself.
+pub(super) fn is_system(filter: &SubscriptionFilter) -> bool {
+    filter.filter.as_str().starts_with(SYSTEM)
+}
+
 /// The last values, and who is to get them.
 #[derive(Debug, Default)]
 pub(super) struct System {
@@ -35,21 +40,17 @@ impl System {
         self.values.insert(topic.into(), payload.into());
     }
 
-    /// A subscription was acknowledged that may match `$SYS`: it gets the last values when this input is done. `true`: it does match.
+    /// A subscription to `$SYS` was acknowledged: it gets the last values when this input is done.
     pub fn start_replay(
         &mut self,
         key: SessionKey,
         serial: u64,
         filter: &SubscriptionFilter,
         subscription: Subscription,
-    ) -> bool {
-        let filter = &filter.filter;
-        let is_system = filter.as_str().starts_with(SYSTEM);
-        if is_system {
-            self.replays
-                .push((key, serial, filter.clone(), subscription));
-        }
-        is_system
+    ) {
+        debug_assert!(is_system(filter));
+        let filter = filter.filter.clone();
+        self.replays.push((key, serial, filter, subscription));
     }
 
     pub const fn has_replays(&self) -> bool {

@@ -7,6 +7,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 pub use cursor::{RetainedCursor, RetainedProgress};
+pub(crate) use order::compare_levels as compare_topics;
 use order::{LevelOrder, TopicKey};
 
 use crate::topic::TopicFilter;

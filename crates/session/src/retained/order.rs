@@ -70,7 +70,7 @@ impl Eq for dyn LevelOrder + '_ {}
 /// Compares bytes with `/` below all others: then a topic and everything under it are adjacent.
 ///
 /// U+0000 is in no topic, so 0 is free to stand for the slash.
-fn compare_levels(one: &str, other: &str) -> Ordering {
+pub(crate) fn compare_levels(one: &str, other: &str) -> Ordering {
     const BLOCK: usize = 16;
     let (one, other) = (one.as_bytes(), other.as_bytes());
     // Topics share long beginnings: skip them in blocks.

@@ -33,4 +33,4 @@ pub use snapshot::{
     Ancestor, Branch, SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue,
 };
 pub use stored::{StoredSession, StoredWill, decode_subscription, encode_subscription};
-pub use subscription::{MatchedIdentifiers, Subscription};
+pub use subscription::{MatchedIdentifiers, Replay, Subscribed, Subscription};

@@ -297,6 +297,12 @@ impl Outbound {
             && self.has_identifier()
     }
 
+    /// How many more messages a window of this size has place for.
+    #[must_use]
+    pub fn free(&self, window: u16) -> usize {
+        usize::from(window.saturating_sub(self.in_window))
+    }
+
     /// Puts a message at the end of the queue.
     ///
     /// # Errors

@@ -10,12 +10,12 @@ use thicket_mqtt::{
 
 use super::{
     Delivery, FinishedMessages, FinishedRange, InboundId, MatchedIdentifiers, Message, MessageId,
-    Redelivery, Subscription,
+    Redelivery, Replay, Subscribed, Subscription,
 };
 use crate::{time::Instant, topic::SubscriptionFilter};
 
 /// Version of the format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A session without its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct SessionSnapshot {
     /// How long its client has been away; `None`: it was connected until now.
     pub away_for: Option<Duration>,
     /// Subscriptions, ascending, each once.
-    pub subscriptions: Vec<(SubscriptionFilter, Subscription)>,
+    pub subscriptions: Vec<(SubscriptionFilter, Subscribed)>,
     /// QoS 2 identifiers of the client that are not released.
     pub inbound: Vec<InboundId>,
     /// See `Inbound::generation`.
@@ -122,8 +122,8 @@ impl SessionSnapshot {
         out.u32(self.expiry_interval);
         out.optional_u64(self.away_for.map(|away| away.as_millis() as u64));
         out.u32(self.subscriptions.len() as u32);
-        for (filter, subscription) in &self.subscriptions {
-            out.subscription(filter, subscription);
+        for (filter, subscribed) in &self.subscriptions {
+            out.subscription(filter, subscribed);
         }
         out.u32(self.inbound.len() as u32);
         for id in &self.inbound {
@@ -258,11 +258,11 @@ impl Writer {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn subscription(
-        &mut self,
-        filter: &SubscriptionFilter,
-        subscription: &Subscription,
-    ) {
+    pub(super) fn subscription(&mut self, filter: &SubscriptionFilter, subscribed: &Subscribed) {
+        let Subscribed {
+            subscription,
+            replay,
+        } = subscribed;
         self.bytes(filter.to_string().as_bytes());
         let options = subscription.options;
         self.u8(options.qos as u8
@@ -270,6 +270,15 @@ impl Writer {
             | u8::from(options.retain_as_published) << 3
             | (options.retain_handling as u8) << 4);
         self.u32(subscription.identifier.unwrap_or(0));
+        self.u8(u8::from(replay.is_some()));
+        if let Some(replay) = replay {
+            // No topic is empty.
+            self.bytes(replay.behind.as_deref().unwrap_or_default().as_bytes());
+            self.u8(u8::from(replay.since.is_some()));
+            let (millis, counter) = replay.since.unwrap_or_default();
+            self.u64(millis);
+            self.u16(counter);
+        }
     }
 
     pub(super) fn u8(&mut self, value: u8) {
@@ -487,7 +496,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn subscription(
         &mut self,
-    ) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
+    ) -> Result<(SubscriptionFilter, Subscribed), SnapshotError> {
         let filter = self.filter()?;
         let bits = self.u8("options")?;
         let retain_handling = match bits >> 4 {
@@ -503,13 +512,29 @@ impl<'a> Reader<'a> {
             retain_handling,
         };
         let identifier = self.u32("subscription identifier")?;
-        Ok((
-            filter,
-            Subscription {
-                options,
-                identifier: (identifier > 0).then_some(identifier),
-            },
-        ))
+        let replay = match self.u8("replay")? {
+            0 => None,
+            _ => Some(Box::new(self.replay()?)),
+        };
+        let subscription = Subscription {
+            options,
+            identifier: (identifier > 0).then_some(identifier),
+        };
+        let subscribed = Subscribed {
+            subscription,
+            replay,
+        };
+        Ok((filter, subscribed))
+    }
+
+    fn replay(&mut self) -> Result<Replay, SnapshotError> {
+        let behind = self.text("topic of a replay")?;
+        let is_known = self.u8("time of a replay")? != 0;
+        let since = (self.u64("time of a replay")?, self.u16("time of a replay")?);
+        Ok(Replay {
+            behind: (!behind.is_empty()).then(|| behind.into()),
+            since: is_known.then_some(since),
+        })
     }
 
     fn message_id(&mut self) -> Result<MessageId, SnapshotError> {
@@ -667,13 +692,26 @@ mod tests {
             subscriptions: vec![
                 (
                     SubscriptionFilter::parse("$share/g/a/+").expect("valid"),
-                    Subscription::default(),
+                    Subscribed::default(),
                 ),
                 (
                     SubscriptionFilter::parse("a/#").expect("valid"),
-                    Subscription {
-                        options,
-                        identifier: Some(4),
+                    Subscribed {
+                        subscription: Subscription {
+                            options,
+                            identifier: Some(4),
+                        },
+                        replay: Some(Box::new(Replay {
+                            behind: Some("a/é".into()),
+                            since: Some((u64::MAX, 7)),
+                        })),
+                    },
+                ),
+                (
+                    SubscriptionFilter::parse("b").expect("valid"),
+                    Subscribed {
+                        replay: Some(Box::default()),
+                        ..Subscribed::default()
                     },
                 ),
             ],

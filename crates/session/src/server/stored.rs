@@ -3,7 +3,7 @@
 use thicket_mqtt::{Qos, Will};
 
 use super::{
-    Epoch, SnapshotError, Subscription,
+    Epoch, SnapshotError, Subscribed,
     snapshot::{Reader, Writer},
 };
 use crate::topic::SubscriptionFilter;
@@ -146,9 +146,9 @@ impl StoredWill {
 
 /// One subscription as bytes.
 #[must_use]
-pub fn encode_subscription(filter: &SubscriptionFilter, subscription: &Subscription) -> Vec<u8> {
+pub fn encode_subscription(filter: &SubscriptionFilter, subscribed: &Subscribed) -> Vec<u8> {
     let mut out = Writer::new();
-    out.subscription(filter, subscription);
+    out.subscription(filter, subscribed);
     out.finish()
 }
 
@@ -158,13 +158,14 @@ pub fn encode_subscription(filter: &SubscriptionFilter, subscription: &Subscript
 /// [`SnapshotError`]: of another version, or not ours.
 pub fn decode_subscription(
     bytes: &[u8],
-) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
+) -> Result<(SubscriptionFilter, Subscribed), SnapshotError> {
     Reader::new(bytes)?.subscription()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::Subscription;
 
     fn session() -> StoredSession {
         StoredSession {
@@ -198,11 +199,11 @@ mod tests {
     #[test]
     fn a_subscription_is_read_as_it_was_written() {
         let filter = SubscriptionFilter::parse("$share/g/a/+").expect("valid");
-        let subscription = Subscription {
+        let subscribed = Subscribed::from(Subscription {
             identifier: Some(7),
             ..Subscription::default()
-        };
-        let bytes = encode_subscription(&filter, &subscription);
-        assert_eq!(decode_subscription(&bytes), Ok((filter, subscription)));
+        });
+        let bytes = encode_subscription(&filter, &subscribed);
+        assert_eq!(decode_subscription(&bytes), Ok((filter, subscribed)));
     }
 }

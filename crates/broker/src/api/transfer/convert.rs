@@ -11,7 +11,7 @@ use thicket_mqtt::{
 };
 use thicket_session::server::{
     Delivery, InboundId, MatchedIdentifiers, Message, MessageId, Redelivery, SessionSnapshot,
-    Subscription, WillSnapshot,
+    Subscribed, Subscription, WillSnapshot,
 };
 use thicket_session::time::Instant;
 use thicket_session::topic::{SubscriptionFilter, TopicName};
@@ -114,8 +114,9 @@ impl SessionLine {
     }
 }
 
-impl From<&(SubscriptionFilter, Subscription)> for SubscriptionLine {
-    fn from((filter, subscription): &(SubscriptionFilter, Subscription)) -> Self {
+impl From<&(SubscriptionFilter, Subscribed)> for SubscriptionLine {
+    fn from((filter, subscribed): &(SubscriptionFilter, Subscribed)) -> Self {
+        let subscription = subscribed.subscription;
         let options = subscription.options;
         Self {
             filter: filter.to_string(),
@@ -128,7 +129,7 @@ impl From<&(SubscriptionFilter, Subscription)> for SubscriptionLine {
     }
 }
 
-impl TryFrom<SubscriptionLine> for (SubscriptionFilter, Subscription) {
+impl TryFrom<SubscriptionLine> for (SubscriptionFilter, Subscribed) {
     type Error = LineError;
 
     fn try_from(line: SubscriptionLine) -> Result<Self, LineError> {
@@ -155,13 +156,11 @@ impl TryFrom<SubscriptionLine> for (SubscriptionFilter, Subscription) {
         let identifier = line
             .subscription_identifier
             .filter(|&identifier| identifier > 0);
-        Ok((
-            filter,
-            Subscription {
-                options,
-                identifier,
-            },
-        ))
+        let subscription = Subscription {
+            options,
+            identifier,
+        };
+        Ok((filter, subscription.into()))
     }
 }
 

@@ -1,17 +1,20 @@
 //! What filters match, in pages: for new subscriptions, and for operators.
 
+use thicket_mqtt::Qos;
 use thicket_session::retained::{RetainedCursor, RetainedProgress};
 
 use super::{Kept, RetainedMessages};
 use crate::{
     Now, WorkerId,
     hub::{Hub, HubView},
-    messages::{RetainedQuery, ToWorker},
+    messages::{PAGE_MESSAGES, RetainedQuery, ToWorker},
     work,
 };
 
 /// Topics visited for one page.
-const PAGE_TOPICS: usize = 512;
+const PAGE_TOPICS: usize = PAGE_MESSAGES;
+/// Topics that are visited at once at least, unless the messages are large.
+const LEAST_TOPICS: usize = 16;
 /// Topics visited for a page on which there is nothing yet.
 const PAGE_VISITS: usize = 16 * PAGE_TOPICS;
 /// Topics of the nodes themselves.
@@ -27,11 +30,25 @@ impl RetainedMessages {
         // With large messages a few topics fill a page.
         let mean_bytes = self.tree.bytes() / self.tree.len().max(1);
         let topics = (PAGE_BYTES / mean_bytes.max(1)).clamp(1, PAGE_TOPICS);
+        let topics = topics.min(query.messages.max(LEAST_TOPICS));
+        let &mut RetainedQuery {
+            since,
+            qos,
+            is_resumed,
+            messages: most,
+            ..
+        } = query;
+        let came_live = |kept: &Kept| {
+            since.is_some_and(|since| kept.written.0 > since)
+                && (!is_resumed || kept.qos().min(qos) > Qos::AtMostOnce)
+        };
+        let (mut count, mut last, mut is_over) = (0, None, false);
         let mut page = Vec::new();
         let mut expired = Vec::new();
         let mut progress = RetainedProgress::More;
         let mut visits = 0;
         while page.len() < PAGE_BYTES
+            && count < most
             && progress == RetainedProgress::More
             && visits
                 < if page.is_empty() {
@@ -46,9 +63,18 @@ impl RetainedMessages {
                     .cursor
                     .resume(&self.tree, topics, |topic, kept| match kept.expires_at {
                         Some(at) if at <= now.instant => expired.push(topic.to_owned()),
-                        _ if kept.arrival <= query.upto => kept.append_to(&mut page, now),
-                        _ => {}
+                        _ if came_live(kept) => {}
+                        _ if count == most => is_over = true,
+                        _ => {
+                            kept.append_to(&mut page, now);
+                            count += 1;
+                            last = Some(topic);
+                        }
                     });
+        }
+        if let Some(last) = last.filter(|_| is_over) {
+            query.cursor = query.cursor.clone().behind(last);
+            progress = RetainedProgress::More;
         }
         for topic in expired {
             self.forget(now, &topic);
@@ -89,7 +115,8 @@ impl Hub {
         let (records, has_more, visits) = self.retained.page(now, &mut query);
         self.interests.note_work(work::VISIT * visits);
         let page = ToWorker::RetainedPage {
-            query: query.query,
+            session: query.session,
+            page: query.page,
             records,
             rest: has_more.then_some(query.cursor),
         };

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use thicket_mqtt::Qos;
 use thicket_overlay::{
     Incarnation, NodeId, StreamId, fnv1a,
     record::{HybridTime, Record},
@@ -63,8 +64,6 @@ pub(in crate::hub) struct Kept {
     /// With its time.
     pub(super) record: Box<[u8]>,
     pub(super) expires_at: Option<Instant>,
-    /// Which one of all messages kept here it was.
-    pub(super) arrival: u64,
     /// When it was written; `None`: before this node was started.
     pub(super) at: Option<Instant>,
     /// To its publisher; `None`: that is no client.
@@ -72,6 +71,11 @@ pub(in crate::hub) struct Kept {
 }
 
 impl Kept {
+    /// Of the publication.
+    pub fn qos(&self) -> Qos {
+        Record::decode(&self.record).map_or(Qos::AtMostOnce, |(record, _)| record.qos)
+    }
+
     /// Appends the record with the expiry it has left.
     pub fn append_to(&self, page: &mut Vec<u8>, now: Now) {
         let Some(at) = self.expires_at else {
@@ -99,7 +103,8 @@ pub(in crate::hub) struct RetainedMessages {
     pub(super) clock: HybridTime,
     /// Queries of workers that wait for their next page, as this round has looked enough: one of a session at a time.
     pub(super) queries: VecDeque<(WorkerId, RetainedQuery)>,
-    pub(super) arrivals: u64,
+    /// The latest time of all writes that came here, however far ahead the clock of its node is.
+    pub(super) last_written: HybridTime,
     /// Exclusive or over the fingerprints of all writes kept.
     pub(super) digest: u64,
     pub(super) limits: RetainedLimits,
@@ -121,7 +126,7 @@ impl RetainedMessages {
             removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
             queries: VecDeque::new(),
-            arrivals: 0,
+            last_written: HybridTime::default(),
             digest: 0,
             contended: Contended::default(),
             has_changed_bans: false,
@@ -185,9 +190,9 @@ impl RetainedMessages {
         std::mem::replace(&mut self.has_changed_bans, false)
     }
 
-    /// How many messages were kept so far.
-    pub const fn arrivals(&self) -> u64 {
-        self.arrivals
+    /// No write that came here has a later time.
+    pub const fn last_written(&self) -> HybridTime {
+        self.last_written
     }
 
     /// The time of a write of ours: later than all we have, but for what a clock far ahead of ours wrote to other topics.
@@ -215,6 +220,7 @@ impl RetainedMessages {
     pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> WriteOrder {
         let time = record.time.unwrap_or_default();
         let written = (time, origin.node);
+        self.last_written = self.last_written.max(time);
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
         if ahead <= SKEW_ALLOWED.as_millis() as u64 {
             self.clock = self.clock.max(time);
@@ -339,7 +345,6 @@ impl RetainedMessages {
             .map(|ms| now.instant + Duration::from_millis(ms));
         // The tree counts the topic itself.
         let len = bytes_of(record) - record.topic.len();
-        self.arrivals += 1;
         let (topic, publisher) = (record.topic, record.publisher);
         let charge = self.accounts.charge(topic, publisher, cost(record));
         let replaced = self.tree.insert(
@@ -349,7 +354,6 @@ impl RetainedMessages {
                 origin,
                 record: bytes.into(),
                 expires_at,
-                arrival: self.arrivals,
                 at: (!self.store.is_paused()).then_some(now.instant),
                 charge,
             },

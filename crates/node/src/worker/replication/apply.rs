@@ -7,7 +7,7 @@ use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
         Delivery, Generations, Held, JournalEntries, JournalEntry, Message, MessageId, PlainAppend,
-        StoredMessage, StoredSession, decode_subscription,
+        StoredMessage, StoredSession, Subscribed, decode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -266,9 +266,9 @@ impl Sources {
                     }
                 }
                 JournalEntry::Subscribed { session, value } => {
-                    let (filter, subscription) =
+                    let (filter, subscribed) =
                         decode_subscription(value).map_err(|error| text(&error))?;
-                    self.backup_subscribes(cx, reading, *session, filter, subscription);
+                    self.backup_subscribes(cx, reading, *session, filter, subscribed);
                 }
                 JournalEntry::Unsubscribed { session, filter } => {
                     // How many levels it may have, the primary has checked.
@@ -539,21 +539,21 @@ impl Sources {
         reading: &mut Reading,
         number: u64,
         filter: SubscriptionFilter,
-        subscription: thicket_session::server::Subscription,
+        subscribed: Subscribed,
     ) {
         let Some(key) = self.find(reading.at.source, number) else {
             return;
         };
         // Backups are no members of a group (rule 16).
         if !filter.is_shared() {
-            let member = Member::backup(subscription);
+            let member = Member::backup(subscribed.subscription);
             let change = cx.interests.subscribe(key, &filter, member);
             reading.changes.extend(change);
         }
         if let Some(session) = cx.sessions.get_mut(key)
             && session
                 .subscriptions
-                .insert(filter.clone(), subscription)
+                .insert(filter.clone(), subscribed)
                 .is_none()
             && !filter.is_shared()
         {

@@ -338,10 +338,10 @@ impl Primaries {
         };
         let part_bytes = cx.config.sync_part_bytes;
         stream.writer.value(number, &session.value(now).encode());
-        for (filter, subscription) in &session.subscriptions {
+        for (filter, subscribed) in &session.subscriptions {
             stream
                 .writer
-                .subscribed(number, &encode_subscription(filter, subscription));
+                .subscribed(number, &encode_subscription(filter, subscribed));
             stream.divide_sync(part_bytes);
         }
         write_accepted(&mut stream.writer, session);

@@ -256,10 +256,10 @@ impl Worker {
         if !session.become_primary(now, is_split, &mut self.cx.arrivals.unblocked) {
             return false;
         }
-        for (filter, subscription) in session.subscriptions.clone() {
+        for (filter, subscribed) in &session.subscriptions {
             if filter.is_shared() {
-                let member = Member::away(subscription);
-                changes.extend(self.cx.interests.subscribe(key, &filter, member));
+                let member = Member::away(subscribed.subscription);
+                changes.extend(self.cx.interests.subscribe(key, filter, member));
             } else {
                 self.sources.subscriptions -= 1;
             }

@@ -68,8 +68,8 @@ pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
         session.stored.number = cx.journal.next_number();
         let (number, value) = (session.stored.number, session.value(now).encode());
         cx.journal.put_session(number, value);
-        for (filter, subscription) in &session.subscriptions {
-            let value = encode_subscription(filter, subscription);
+        for (filter, subscribed) in &session.subscriptions {
+            let value = encode_subscription(filter, subscribed);
             let key = cx.journal.subscription_key(number, filter);
             cx.journal.put(Keyspace::Subscriptions, key, Some(value));
         }

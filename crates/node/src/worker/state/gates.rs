@@ -82,7 +82,7 @@ impl Gates {
         }
     }
 
-    /// Retained messages are not sent for filters that were unsubscribed before their SUBACK was sent [MQTT-3.10.4-2].
+    /// Filters that were unsubscribed before their SUBACK was sent get no retained messages because of it [MQTT-3.10.4-2].
     pub fn cancel_replays_of(
         &mut self,
         session: SessionKey,

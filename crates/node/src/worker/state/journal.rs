@@ -7,7 +7,7 @@ use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
         Append, FinishedMessages, Held, Inbound, JournalWriter, MessageId, PlainAppend,
-        StoredMessage, Subscription, encode_subscription,
+        StoredMessage, Subscribed, encode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -371,17 +371,17 @@ impl Journal {
         key
     }
 
-    /// A subscription was made, changed or, with `None`, ended.
+    /// A subscription was made, changed, got retained messages or, with `None`, ended.
     pub fn subscription(
         &mut self,
         stored: StoredAs,
         filter: &SubscriptionFilter,
-        subscription: Option<&Subscription>,
+        subscribed: Option<&Subscribed>,
     ) {
         if !stored.is_some() {
             return;
         }
-        let value = subscription.map(|subscription| encode_subscription(filter, subscription));
+        let value = subscribed.map(|subscribed| encode_subscription(filter, subscribed));
         self.streams.each(stored.backups, |stream| match &value {
             Some(value) => stream.writer.subscribed(stored.number, value),
             None => stream

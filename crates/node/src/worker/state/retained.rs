@@ -1,27 +1,75 @@
-//! Which messages to be retained sessions got last: so that none comes twice, and none before an older one.
+//! Retained messages that a connection is still to get, and which messages to be retained sessions got last: so that none comes twice, and none
+//! before an older one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use thicket_mqtt::Publish;
 use thicket_overlay::record::PublicationId;
-use thicket_session::server::MessageId;
+use thicket_session::{retained::RetainedCursor, server::MessageId, topic::SubscriptionFilter};
 
 use crate::Remembered;
 
-/// Topics remembered of one session while it subscribes.
-const OVERTAKEN_TOPICS: usize = 4096;
-
-/// Topics on which a message to be retained reached a session between its SUBSCRIBE and the retained messages for it. The hub may have kept the
-/// message before it was asked for the position of the retained messages: the session would get it twice, or an older one behind it.
+/// The subscriptions whose retained messages a connection gets, one after the other. How far each of them has come is in the session, which outlives
+/// this.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Overtaken(Option<BTreeSet<Box<str>>>);
+pub(in crate::worker) struct ReplayLine {
+    /// Some of them may have ended meanwhile.
+    pub turns: VecDeque<ReplayTurn>,
+    /// The number of the page that is on its way to the first of them.
+    pub page: Option<u64>,
+    /// Where its next page begins; `None`: where the session says.
+    pub next: Option<RetainedCursor>,
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::worker) struct ReplayTurn {
+    pub filter: SubscriptionFilter,
+    /// Its client was away after it had begun: what was published at QoS 0 meanwhile did not come.
+    pub is_resumed: bool,
+}
+
+impl ReplayLine {
+    pub fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// The page that is on its way does not count, and the next one begins where the session says.
+    pub fn void_page(&mut self) {
+        self.page = None;
+        self.next = None;
+    }
+}
+
+/// Topics remembered of one session while it gets retained messages; twice as many at most.
+const OVERTAKEN_TOPICS: usize = 2048;
+
+/// Their bytes; twice as many at most, and one topic.
+const OVERTAKEN_BYTES: usize = 512 * 1024;
+
+/// Topics on which a message to be retained reached a session that is still to get retained messages: it would get the message twice, or an older one
+/// behind it. What another worker publishes may come here before the hub has kept it. The last ones are remembered.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Overtaken(Option<Topics>);
+
+#[derive(Debug, Default)]
+struct Topics {
+    recent: BTreeSet<Box<str>>,
+    older: BTreeSet<Box<str>>,
+    /// Of the recent ones.
+    bytes: usize,
+    /// How often the recent ones became the older ones since a page was requested.
+    turns: u32,
+}
+
+impl Topics {
+    fn has(&self, topic: &str) -> bool {
+        self.recent.contains(topic) || self.older.contains(topic)
+    }
+}
 
 impl Overtaken {
-    /// A SUBSCRIBE arrived. What came before it does not count, unless another one still waits for its retained messages.
-    pub fn begin(&mut self, is_first: bool) {
-        if is_first {
-            self.0 = None;
-        }
+    /// What comes from now on is noted.
+    pub fn begin(&mut self) {
         self.0.get_or_insert_default();
     }
 
@@ -29,14 +77,39 @@ impl Overtaken {
         self.0 = None;
     }
 
-    pub fn note(&mut self, topic: &str) {
-        if let Some(topics) = self.0.as_mut().filter(|it| it.len() < OVERTAKEN_TOPICS) {
-            topics.insert(topic.into());
+    /// What came until now does not count.
+    pub fn clear(&mut self) {
+        if self.0.is_some() {
+            self.0 = Some(Topics::default());
         }
     }
 
+    pub fn begin_page(&mut self) {
+        if let Some(known) = &mut self.0 {
+            known.turns = 0;
+        }
+    }
+
+    /// Whether some that came since a page was requested are forgotten: the page may have an older message of one of them.
+    pub fn is_partial(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.turns > 1)
+    }
+
+    pub fn note(&mut self, topic: &str) {
+        let Some(known) = self.0.as_mut().filter(|it| !it.has(topic)) else {
+            return;
+        };
+        if known.recent.len() >= OVERTAKEN_TOPICS || known.bytes >= OVERTAKEN_BYTES {
+            known.older = std::mem::take(&mut known.recent);
+            known.bytes = 0;
+            known.turns += 1;
+        }
+        known.bytes += topic.len();
+        known.recent.insert(topic.into());
+    }
+
     pub fn has(&self, topic: &str) -> bool {
-        self.0.as_ref().is_some_and(|topics| topics.contains(topic))
+        self.0.as_ref().is_some_and(|known| known.has(topic))
     }
 }
 

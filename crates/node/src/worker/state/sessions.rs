@@ -11,13 +11,12 @@ use slab::Slab;
 use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
-    retained::RetainedCursor,
     server::{
         Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
-        Subscription, Waiting,
+        Subscribed, Waiting,
     },
     time::Instant,
-    topic::{SubscriptionFilter, TopicFilter},
+    topic::SubscriptionFilter,
 };
 
 pub(in crate::worker) use super::session_key::SessionKey;
@@ -27,7 +26,7 @@ use super::{
     divergence::{Ancestors, Divergence},
     merging::Merging,
     replica::{backup::Backup, replica_set::StoredAs, will::WillBackup},
-    retained::Overtaken,
+    retained::{Overtaken, ReplayLine},
     rights::SessionRights,
     role::Role,
     seen::{AcceptedPublications, Named},
@@ -55,7 +54,7 @@ pub(in crate::worker) struct Session {
     pub disconnected_at: Option<Instant>,
     /// Protocol level of the last connection, for reports; 0: it was elsewhere, or before the node started.
     pub protocol_version: u8,
-    pub subscriptions: BTreeMap<SubscriptionFilter, Subscription>,
+    pub subscriptions: BTreeMap<SubscriptionFilter, Subscribed>,
     pub outbound: Outbound,
     pub inbound: Inbound,
     /// Acknowledgements to the client, in the order of its PUBLISHes; the front ones go as soon as they are done.
@@ -69,8 +68,8 @@ pub(in crate::worker) struct Session {
     pub will_backup: Option<Box<WillBackup>>,
     /// When a delayed will is due.
     pub will_due: Option<Instant>,
-    /// Retained messages still to be sent.
-    pub replays: VecDeque<Replay>,
+    /// The subscriptions whose retained messages its connection gets.
+    pub replays: ReplayLine,
     /// SUBACKs that wait until the interests are settled.
     pub gated_subacks: u32,
     /// Retained messages that arrived meanwhile, as messages.
@@ -124,18 +123,6 @@ pub(in crate::worker) struct OwedAcknowledgement {
     pub open: u16,
 }
 
-/// Retained messages on their way to one subscription.
-#[derive(Debug)]
-pub(in crate::worker) struct Replay {
-    pub query: u64,
-    pub filter: TopicFilter,
-    pub subscription: Subscription,
-    /// The last arrival among the retained messages that belongs to it.
-    pub upto: u64,
-    /// Where its next page begins; `None`: that is requested. One of a session is requested at a time, when the client has received what it has.
-    pub next: Option<RetainedCursor>,
-}
-
 impl Session {
     /// A new session without connection.
     pub fn new(
@@ -167,7 +154,7 @@ impl Session {
             will: None,
             will_backup: None,
             will_due: None,
-            replays: VecDeque::new(),
+            replays: ReplayLine::default(),
             gated_subacks: 0,
             overtaken: Overtaken::default(),
             dropped_messages: 0,
@@ -262,7 +249,7 @@ impl Session {
             self.first_acknowledgement += 1;
         }
         self.inbound.handle_disconnected();
-        self.replays.clear();
+        self.replays = ReplayLine::default();
     }
 
     /// The sequence of the next acknowledgement put in line.

@@ -18,6 +18,7 @@ mod partitions;
 mod rebalancing;
 mod relocation;
 mod restarts;
+mod replays;
 mod retained;
 mod rights;
 mod scram;
