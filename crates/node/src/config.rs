@@ -139,7 +139,7 @@ pub struct Limits {
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
     pub session_expiry_maximum: u32,
-    /// Longest keep alive granted, seconds; 0: any, off included.
+    /// Longest keep alive granted to clients of 5.0, seconds; 0: any, off included. Older clients have the one they ask for: they receive no other.
     pub keep_alive_maximum: u16,
     /// Bytes that all connections of a worker without a session may hold.
     pub half_open_bytes: u64,

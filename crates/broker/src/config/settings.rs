@@ -418,7 +418,7 @@ pub struct Settings {
     #[arg(help_heading = "Limits", value_parser = units::seconds::<u32>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub session_expiry_maximum_s: Option<u32>,
-    /// Longest keep alive granted; 0: any, off included [default: 0]
+    /// Longest keep alive granted to clients of MQTT 5.0; 0: any, off included. Older clients keep their own [default: 0]
     #[arg(long, env = "THICKET_KEEP_ALIVE_MAXIMUM_S", value_name = "TIME")]
     #[arg(help_heading = "Limits", value_parser = units::seconds::<u16>)]
     #[serde(deserialize_with = "units::seconds_of_file")]

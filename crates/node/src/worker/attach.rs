@@ -288,12 +288,13 @@ fn exceeds_limits_of(cx: &Context, client_id: &Rc<str>, connect: &Connect<'_>) -
         && !cx.sessions.find(client_id).is_some_and(is_stored)
 }
 
+/// The keep alive that holds, in seconds. Only clients of 5.0 receive another one than they asked for [MQTT-3.1.2-21].
 fn keep_alive(cx: &Context, connect: &Connect<'_>) -> u16 {
     let maximum = cx.config.limits.keep_alive_maximum;
-    match (maximum, connect.keep_alive) {
-        (0, asked) => asked,
-        (maximum, 0) => maximum,
-        (maximum, asked) => asked.min(maximum),
+    match (connect.version, maximum, connect.keep_alive) {
+        (ProtocolVersion::V31 | ProtocolVersion::V311, _, asked) | (_, 0, asked) => asked,
+        (ProtocolVersion::V5, maximum, 0) => maximum,
+        (ProtocolVersion::V5, maximum, asked) => asked.min(maximum),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Connect, Packet};
 
-use super::{V5, V311, play, play_with};
+use super::{V5, V31, V311, play, play_with};
 
 fn with_keep_alive(seconds: u16) -> Connect<'static> {
     Connect {
@@ -64,6 +64,36 @@ fn without_keep_alive_silence_is_allowed_unless_the_node_says_otherwise() {
             world.run_for(31_000);
             world.expect(client, &["DISCONNECT 0x8D", "closed"]);
             world.client(with_keep_alive(10), "CONNACK");
+        },
+    );
+}
+
+#[test]
+fn older_clients_keep_the_keep_alive_that_they_ask_for_as_they_receive_no_other() {
+    play_with(
+        |spec| spec.limits.keep_alive_maximum = 20,
+        |world| {
+            let of = |version, client_id, seconds| Connect {
+                keep_alive: seconds,
+                ..Connect::new(version, client_id)
+            };
+            let [old, silent] =
+                [(V31, "old", 60), (V311, "silent", 0)].map(|(version, client_id, seconds)| {
+                    world.client(of(version, client_id, seconds), "CONNACK")
+                });
+            world.run_for(85_000);
+            for client in [old, silent] {
+                world.send(client, &Packet::Pingreq);
+                world.expect(client, &["PINGRESP"]);
+            }
+            world.run_for(91_000);
+            world.expect(old, &["closed"]);
+            world.send(silent, &Packet::Pingreq);
+            world.expect(silent, &["PINGRESP"]);
+            // One that can know it keeps to it.
+            let new = world.client(of(V5, "new", 60), "CONNACK keep_alive=20");
+            world.run_for(31_000);
+            world.expect(new, &["DISCONNECT 0x8D", "closed"]);
         },
     );
 }

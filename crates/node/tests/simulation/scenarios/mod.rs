@@ -32,6 +32,7 @@ use thicket_mqtt::{Connect, ProtocolVersion};
 pub use thicket_simulation::steps::{id, qos};
 use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
+pub const V31: ProtocolVersion = ProtocolVersion::V31;
 pub const V311: ProtocolVersion = ProtocolVersion::V311;
 pub const V5: ProtocolVersion = ProtocolVersion::V5;
 
