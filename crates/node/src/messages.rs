@@ -134,6 +134,15 @@ impl ForwardEntry {
     }
 }
 
+/// What refuses a message that is over its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum RefusedBy {
+    /// All members of a shared subscription at a place: another place may have one that is not over its limit.
+    Members,
+    /// A place where it must be: its publisher is refused.
+    Place,
+}
+
 /// Runs of numbers, both ends included, ascending.
 pub(crate) type NumberRuns = Vec<(u64, u64)>;
 

@@ -17,5 +17,7 @@ pub(crate) const fn for_member(payload: usize) -> u64 {
 
 /// Bytes of messages for one unit, where each is copied for each of its recipients.
 pub(crate) const COPIED: u64 = 128;
+/// A message that has expired in the queue of a session.
+pub(crate) const EXPIRED: u64 = 10;
 /// A record that the hub passes on to other nodes.
 pub(crate) const FORWARD: u64 = 4;

@@ -14,10 +14,12 @@ impl WireVersion {
     pub const V12: Self = Self(12);
     /// Adds the checksums of the QoS 2 publications that a session has accepted, wherever these go with the session.
     pub const V13: Self = Self(13);
+    /// Adds that all members of a shared subscription at a node refuse a message.
+    pub const V14: Self = Self(14);
     /// The oldest version that this program supports.
     pub const OLDEST: Self = Self::V12;
     /// The newest version that this program supports.
-    pub const NEWEST: Self = Self::V13;
+    pub const NEWEST: Self = Self::V14;
 
     /// The number in a hello.
     #[must_use]

@@ -96,6 +96,8 @@ pub(super) enum Message<'a> {
     Retained { messages: Vec<RetainedRecord<'a>> },
     /// These messages of yours are over the limit here.
     Refused(RefusedNumbers),
+    /// All members of a shared subscription here that these messages of yours are for are over their limits.
+    MembersRefused(RefusedNumbers),
     /// I have noted that: acknowledge them now.
     RefusalNoted(RefusedNumbers),
     /// Part of a record of a replication stream.

@@ -3,7 +3,10 @@
 use thicket_overlay::NodeSlot;
 
 use super::{Hub, Message, hints::HintMessage};
-use crate::{EventLevel, Now, messages::Purpose};
+use crate::{
+    EventLevel, Now,
+    messages::{Purpose, RefusedBy},
+};
 
 impl Hub {
     /// A message of another hub.
@@ -104,7 +107,10 @@ impl Hub {
                 self.handle_retained_digest(now, node, digest, is_answer);
             }
             Message::Retained { messages } => self.handle_retained(now, &messages),
-            Message::Refused(numbers) => self.handle_refused(node, numbers),
+            Message::Refused(numbers) => self.handle_refused(node, RefusedBy::Place, numbers),
+            Message::MembersRefused(numbers) => {
+                self.handle_refused(node, RefusedBy::Members, numbers)
+            }
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
             Message::Topics { is_first, topics } => {
                 self.placing.handle_topics(node, is_first, &topics)

@@ -79,7 +79,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    messages::{Absence, Claim, Cluster, ToHub, ToWorker},
+    messages::{Absence, Claim, Cluster, RefusedBy, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -467,7 +467,11 @@ impl Hub {
             }
             ToHub::Processed { bytes } => self.note_processed(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
-            ToHub::Refused { origin, numbers } => self.handle_worker_refused(origin, numbers),
+            ToHub::Refused {
+                origin,
+                by,
+                numbers,
+            } => self.handle_worker_refused(origin, by, numbers),
             ToHub::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes);
                 // The first ones of a worker are all that it has recovered.
@@ -599,7 +603,8 @@ impl Hub {
             Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
             Output::Unreadable { origin, number } => {
                 if let Some(origin) = self.message_origin(origin) {
-                    self.handle_worker_refused(origin, vec![(number, number)]);
+                    let numbers = vec![(number, number)];
+                    self.handle_worker_refused(origin, RefusedBy::Place, numbers);
                 }
             }
             Output::IdentityInUse { address } => {

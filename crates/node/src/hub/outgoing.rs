@@ -7,7 +7,7 @@ use thicket_overlay::{Incarnation, NodeSlot, StreamId};
 use crate::{
     HubOutput, WorkerId,
     flow_control::FlowControl,
-    messages::{NumberRuns, Origin, ToWorker, WorkerMessage, push_number},
+    messages::{NumberRuns, Origin, RefusedBy, ToWorker, WorkerMessage, push_number},
 };
 
 /// What leaves for the workers at the end of the round.
@@ -17,7 +17,7 @@ pub(super) struct Outgoing {
     records: Vec<Vec<(Origin, Vec<u8>)>>,
     /// By worker: its own numbers that all other nodes have admitted, and those that it is to refuse.
     acknowledged: Vec<NumberRuns>,
-    refused: Vec<NumberRuns>,
+    refused: Vec<BTreeMap<RefusedBy, NumberRuns>>,
     /// Those of the refused ones that go to no other node, so that nobody else acknowledges them.
     refused_here: Vec<NumberRuns>,
     /// The acknowledged ones wait until it is decided whether this side has quorum.
@@ -34,7 +34,7 @@ impl Outgoing {
         Self {
             records: vec![Vec::new(); workers],
             acknowledged: vec![Vec::new(); workers],
-            refused: vec![Vec::new(); workers],
+            refused: vec![BTreeMap::new(); workers],
             refused_here: vec![Vec::new(); workers],
             holds_acknowledgements: false,
             flow_control: FlowControl::new(workers),
@@ -63,14 +63,20 @@ impl Outgoing {
     /// A number of a worker is over the limit, and goes nowhere.
     pub fn refuse_here(&mut self, worker: WorkerId, number: u64) {
         let index = usize::from(worker.0);
-        push_number(&mut self.refused[index], number);
+        let refused = self.refused[index].entry(RefusedBy::Place).or_default();
+        push_number(refused, number);
         push_number(&mut self.refused_here[index], number);
     }
 
     /// Makes a worker refuse numbers of its own when they are acknowledged; it has this stream.
-    pub fn refuse(&mut self, stream: StreamId, numbers: impl IntoIterator<Item = (u64, u64)>) {
-        if let Some(runs) = self.refused.get_mut(usize::from(stream.0)) {
-            runs.extend(numbers);
+    pub fn refuse(
+        &mut self,
+        stream: StreamId,
+        by: RefusedBy,
+        numbers: impl IntoIterator<Item = (u64, u64)>,
+    ) {
+        if let Some(refused) = self.refused.get_mut(usize::from(stream.0)) {
+            refused.entry(by).or_default().extend(numbers);
         }
     }
 
@@ -105,8 +111,8 @@ impl Outgoing {
                 send(ToWorker::Records { origin, bytes });
             }
             // Refused first: an acknowledgement may be the last one that a number waits for.
-            if !self.refused[index].is_empty() {
-                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
+            for (by, numbers) in std::mem::take(&mut self.refused[index]) {
+                send(ToWorker::Refused { by, numbers });
             }
             if !self.refused_here[index].is_empty() {
                 let numbers = std::mem::take(&mut self.refused_here[index]);

@@ -7,8 +7,8 @@ use thicket_session::server::Epoch;
 
 use super::{
     BackupReport, BetterNodeRequest, Claim, ClientActivity, Fetched, ForwardEntry, InterestChange,
-    Movable, NumberRuns, Origin, Relocation, ReplicationStream, RetainedQuery, SessionState,
-    TopicRate,
+    Movable, NumberRuns, Origin, RefusedBy, Relocation, ReplicationStream, RetainedQuery,
+    SessionState, TopicRate,
 };
 use crate::WorkerId;
 
@@ -29,7 +29,11 @@ pub(crate) enum ToHub {
     /// These numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// These numbers of another node's stream are over the limit here.
-    Refused { origin: Origin, numbers: NumberRuns },
+    Refused {
+        origin: Origin,
+        by: RefusedBy,
+        numbers: NumberRuns,
+    },
     /// The interests of the worker have changed.
     Interest {
         sequence: u64,

@@ -7,7 +7,8 @@ use thicket_session::retained::RetainedCursor;
 
 use super::{
     Absence, Adopted, BackupReport, BetterNodeRequest, ClaimGrant, ClaimRefusal, Cluster,
-    InterestChange, Merge, NumberRuns, Origin, Place, Purpose, Relocation, ReplicationStream, Way,
+    InterestChange, Merge, NumberRuns, Origin, Place, Purpose, RefusedBy, Relocation,
+    ReplicationStream, Way,
 };
 use crate::{ConnectionId, WorkerId};
 
@@ -32,7 +33,9 @@ pub(crate) enum ToWorker {
     Acknowledged(NumberRuns),
     /// These of its numbers are over a limit: their publishers are refused when the last destination has acknowledged them. What refuses them
     /// acknowledges them as well.
-    Refused(NumberRuns),
+    Refused { by: RefusedBy, numbers: NumberRuns },
+    /// From another worker: all members that it has are over their limits. The record, with the receiver's number.
+    MembersRefused { record: Vec<u8> },
     /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
         sequence: u64,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     ConnectionId, Now,
-    messages::{NumberRuns, ToHub},
+    messages::{NumberRuns, RefusedBy, ToHub},
 };
 
 /// PUBACK or PUBREC.
@@ -70,6 +70,15 @@ pub(super) fn acknowledge(
 }
 
 impl Worker {
+    /// Messages of ours are over limits elsewhere.
+    pub(super) fn handle_refused(&mut self, now: Now, by: RefusedBy, numbers: &NumberRuns) {
+        let Self { cx, groups, .. } = self;
+        match by {
+            RefusedBy::Place => cx.debts.refuse(numbers),
+            RefusedBy::Members => groups.choose_after_refusal(cx, now, numbers),
+        }
+    }
+
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
         self.groups.chosen_are_done(runs);
@@ -77,12 +86,14 @@ impl Worker {
         self.refuse_debts(refused);
     }
 
-    fn refuse_debts(&mut self, refused: Vec<Debt>) {
+    fn refuse_debts(&mut self, refused: Vec<(Debt, RefusedBy)>) {
         let Self {
             cx, publications, ..
         } = self;
-        for debt in refused {
-            cx.traffic.dropped_messages += 1;
+        for (debt, by) in refused {
+            // Who sent it on counts it.
+            let is_dropped = !matches!(debt, Debt::Sender { .. } | Debt::Portion(_));
+            cx.traffic.dropped_messages += u64::from(is_dropped);
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
@@ -99,7 +110,7 @@ impl Worker {
                     thicket_session::reach!(
                         "worker/groups: a message that was sent on was refused"
                     );
-                    refuse_record(cx, from, origin, number);
+                    refuse_record(cx, from, origin, by, number);
                     continue;
                 }
                 Debt::Will(_) | Debt::Merge(_) | Debt::TakenOver(..) => {
@@ -107,7 +118,7 @@ impl Worker {
                     continue;
                 }
                 Debt::Portion(number) => {
-                    cx.debts.refuse_portion(number);
+                    cx.debts.refuse_portion(number, by);
                     cx.debts.met.push(debt);
                     continue;
                 }
@@ -146,6 +157,7 @@ impl Worker {
     #[inline]
     pub(super) fn settle_met(&mut self, now: Now) {
         let is_settled = self.cx.debts.met.is_empty()
+            && self.cx.debts.refused.is_empty()
             && self.cx.debts.to_close.is_empty()
             && !self.system.has_replays()
             && self.primaries.has_settled_forgotten();
@@ -157,6 +169,8 @@ impl Worker {
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
         self.system.replay(&mut self.cx, now);
+        let refused = std::mem::take(&mut self.cx.debts.refused);
+        self.refuse_debts(refused);
         let refused = self.cx.debts.settle_portions();
         self.refuse_debts(refused);
         self.traces.trace_met(&mut self.cx);

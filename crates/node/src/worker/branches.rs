@@ -51,11 +51,12 @@ pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client
     let queue = match session {
         Some((key, session)) => {
             session.will = None;
+            let waiting = session.outbound.queue_from(0);
             let queue = queue::encode(
                 version,
                 &marks.unwrap_or_default(),
                 session.accepted.iter(),
-                session.outbound.queue(),
+                waiting.map(|(_, delivery)| delivery),
                 now.instant,
             );
             if let Some(switchover) = session.role.switchover() {

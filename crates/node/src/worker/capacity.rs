@@ -7,14 +7,15 @@ use thicket_session::server::{Message, MessageId};
 
 use super::{
     context::Context,
+    expiry::queue_has_capacity,
     state::{
         interests::{GroupRoute, Recipient, Route},
         sessions::SessionKey,
     },
 };
 use crate::{
-    OnFull, Peer,
-    messages::{Origin, ToHub, ToWorker},
+    Now, OnFull, Peer,
+    messages::{Origin, RefusedBy, ToHub, ToWorker},
 };
 
 /// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
@@ -52,7 +53,9 @@ impl Audience<'_> {
 
     /// Whether one of the members here must get it.
     fn is_bound_to(&self, group: &GroupRoute) -> bool {
-        !group.local.is_empty() && (matches!(self, Self::Members(_)) || group.peers.is_empty())
+        let is_alone = !group.local.is_empty() && group.peers.is_empty();
+        // If another place chose this one, there may be others.
+        is_alone && !matches!(self, Self::Members(_))
     }
 }
 
@@ -60,15 +63,17 @@ impl Audience<'_> {
 #[inline]
 pub(super) fn exceeds_limits(
     cx: &mut Context,
+    now: Now,
     publish: &Publish<'_>,
     route: &Route,
     audience: Audience<'_>,
 ) -> bool {
     (cx.journal.is_on() && finds_journal_full(cx, publish, route, audience))
-        || (refuses_when_full(cx) && finds_queue_full(cx, publish, route, audience))
+        || (refuses_when_full(cx) && finds_queue_full(cx, now, publish, route, audience))
 }
 
-fn refuses_when_full(cx: &Context) -> bool {
+/// Whether a message that is over the limit of a queue is refused to its publisher.
+pub(super) fn refuses_when_full(cx: &Context) -> bool {
     cx.config.limits.on_full == OnFull::Refuse
 }
 
@@ -95,6 +100,7 @@ fn finds_journal_full(
 
 fn finds_queue_full(
     cx: &mut Context,
+    now: Now,
     publish: &Publish<'_>,
     route: &Route,
     audience: Audience<'_>,
@@ -107,26 +113,26 @@ fn finds_queue_full(
         }
         Audience::Subscribers | Audience::Members(_) => None,
     };
-    let is_full = |recipient: &Recipient| {
+    let mut is_full = |recipient: &Recipient| {
         recipient.qos > Qos::AtMostOnce
             && !(recipient.no_local && publisher == Some(recipient.session))
-            && !has_capacity(cx, recipient.session, cost)
+            && !has_capacity(cx, now, recipient.session, cost)
     };
-    let is_full = audience.recipients(route).iter().any(is_full)
+    let is_full = audience.recipients(route).iter().any(&mut is_full)
         || audience.groups(route).any(|group| {
             let mut members = group.local.iter().map(|member| &member.recipient);
-            audience.is_bound_to(group) && members.all(is_full)
+            audience.is_bound_to(group) && members.all(&mut is_full)
         });
     cx.traffic.queue_refused_messages += u64::from(is_full);
     is_full
 }
 
 /// Whether a session can accept a message of this cost, at once or into its queue.
-fn has_capacity(cx: &Context, key: SessionKey, cost: u64) -> bool {
-    let Some(session) = cx.sessions.get(key) else {
+fn has_capacity(cx: &mut Context, now: Now, key: SessionKey, cost: u64) -> bool {
+    let Some(session) = cx.sessions.get_mut(key) else {
         return true;
     };
-    if session.outbound.has_capacity(cost) {
+    if queue_has_capacity(&mut cx.journal, &mut cx.traffic, now, session, cost) {
         return true;
     }
     let connection = session.connection.and_then(|id| cx.connections.get(id));
@@ -140,7 +146,8 @@ fn has_capacity(cx: &Context, key: SessionKey, cost: u64) -> bool {
 /// The member of a shared subscription that gets a message: member `index`, or if it is over its limit, the next member that is not. Members that are
 /// connected, or not, like member `index` come first. `None`: all are over the limit.
 pub(super) fn member_with_capacity(
-    cx: &Context,
+    cx: &mut Context,
+    now: Now,
     group: &GroupRoute,
     index: usize,
     publish: &Publish<'_>,
@@ -150,28 +157,38 @@ pub(super) fn member_with_capacity(
     let is_connected = group.local[index].connected;
     let in_turn = || (index..index + count).map(|at| at % count);
     let is_like = |at: &usize| group.local[*at].connected == is_connected;
-    let has_capacity = |at: &usize| has_capacity(cx, group.local[*at].recipient.session, cost);
-    in_turn()
-        .filter(is_like)
-        .find(has_capacity)
-        .or_else(|| in_turn().find(has_capacity))
+    let mut has_capacity =
+        |at: &usize| has_capacity(cx, now, group.local[*at].recipient.session, cost);
+    let first = in_turn().filter(is_like).find(&mut has_capacity);
+    first.or_else(|| in_turn().find(has_capacity))
 }
 
 /// Refuses a message over the limit to the place that sent it here.
-pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number: u64) {
+pub(super) fn refuse_record(
+    cx: &mut Context,
+    from: Peer,
+    origin: Origin,
+    by: RefusedBy,
+    number: u64,
+) {
     let numbers = vec![(number, number)];
     match from {
         Peer::Worker(to) => {
-            cx.send_to_worker(to, ToWorker::Refused(numbers));
+            cx.send_to_worker(to, ToWorker::Refused { by, numbers });
             cx.batches.admit(from, origin, number);
         }
-        Peer::Hub => cx.send_to_hub_after_records(ToHub::Refused { origin, numbers }),
+        Peer::Hub => cx.send_to_hub_after_records(ToHub::Refused {
+            origin,
+            by,
+            numbers,
+        }),
     }
 }
 
 /// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
 pub(super) fn refuse_over_limit(
     cx: &mut Context,
+    now: Now,
     from: Peer,
     origin: Origin,
     record: &Record<'_>,
@@ -191,7 +208,7 @@ pub(super) fn refuse_over_limit(
     } else {
         Audience::Members(record.shared)
     };
-    if !exceeds_limits(cx, &publish, &route, audience) {
+    if !exceeds_limits(cx, now, &publish, &route, audience) {
         return false;
     }
     cx.traffic.dropped_messages += 1;
@@ -207,7 +224,7 @@ pub(super) fn refuse_over_limit(
             cx.journal.passed(session.stored, id);
         }
     }
-    refuse_record(cx, from, origin, record.number);
+    refuse_record(cx, from, origin, RefusedBy::Place, record.number);
     true
 }
 

@@ -11,6 +11,7 @@ use thicket_session::{
 use super::{
     capacity::out_buffer_limit,
     context::{Context, wanted_backups},
+    expiry::{queue_has_capacity, watch_queue},
     retained::advance_replay,
     state::{
         connection::{Attached, Connection, Phase},
@@ -272,7 +273,17 @@ impl Context {
             return;
         }
         session.outbound.note_time(now.instant);
-        if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
+        let is_queued = qos > Qos::AtMostOnce && {
+            let delivery = keep(outgoing);
+            let (journal, traffic) = (&mut self.journal, &mut self.traffic);
+            let cost = delivery.message.cost();
+            let has_capacity = queue_has_capacity(journal, traffic, now, session, cost);
+            if has_capacity {
+                session.outbound.enqueue_accepted(delivery);
+            }
+            has_capacity
+        };
+        if !is_queued {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
             self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
@@ -280,6 +291,9 @@ impl Context {
                 self.journal.passed(session.stored, outgoing.id);
             }
             return;
+        }
+        if outgoing.expires_at.is_some() {
+            watch_queue(&mut self.timers, now, key, session);
         }
         if session.is_persistent() {
             let wanted = wanted_backups(&self.config, &self.cluster);
@@ -533,7 +547,9 @@ fn append(
         expires_at.map(|at| seconds_left(at, now)),
     );
     let mut learned = None;
+    // A client that keeps a QoS 2 message until PUBREL may look up its alias only then, and find none or another topic: MQTT.js up to 5.16 does.
     if attached.aliases_out.is_enabled()
+        && form.qos != Qos::ExactlyOnce
         && let Some((alias, is_known)) = attached.aliases_out.find(packet.topic)
     {
         packet.topic_alias = Some(alias);

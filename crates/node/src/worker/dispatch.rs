@@ -73,7 +73,10 @@ impl Worker {
                 self.handle_single_record(now, origin, &bytes, way);
             }
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
-            ToWorker::Refused(runs) => self.cx.debts.refuse(&runs),
+            ToWorker::Refused { by, numbers } => self.handle_refused(now, by, &numbers),
+            ToWorker::MembersRefused { record } => {
+                (self.groups).members_refused(&mut self.cx, now, from, &record);
+            }
             ToWorker::InterestSettled { sequence, since } => {
                 self.handle_interest_settled(sequence, since);
             }

@@ -9,9 +9,10 @@ use thicket_session::server::MessageId;
 use super::{
     Worker,
     arrivals::note_late,
-    capacity::{choose_here, member_with_capacity, refuse_over_limit},
+    capacity::{choose_here, is_handed_over, member_with_capacity, refuse_over_limit},
     context::Context,
     effort::leave_records,
+    groups::{Reach, Search},
     replication::wait_for_backups,
     state::{
         batches::Leaving,
@@ -201,22 +202,25 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        if record.number > 0 && refuse_over_limit(&mut self.cx, from, origin, record) {
+        if record.number > 0 && refuse_over_limit(&mut self.cx, now, from, origin, record) {
             return false;
         }
-        let is_sent_on = if self.cx.observed.traces.is_some() {
+        let taken = if self.cx.observed.traces.is_some() {
             self.deliver_traced(now, from, origin, record, way)
         } else {
             self.deliver_record(now, from, origin, record, way)
         };
-        // The messages of this round leave when all of the round is stored: the acknowledgement may go.
-        if record.number > 0 && !is_sent_on {
-            self.cx.batches.admit(from, origin, record.number);
+        match taken {
+            // The messages of this round leave when all of the round is stored: the acknowledgement may go.
+            Taken::Here if record.number > 0 => {
+                self.cx.batches.admit(from, origin, record.number);
+            }
+            Taken::Here | Taken::SentOn => {}
+            Taken::Refused => refuse_for_members(&mut self.cx, from, record),
         }
-        true
+        taken != Taken::Refused
     }
 
-    /// Whether the message was sent on, so that its acknowledgement waits.
     pub(super) fn deliver_record(
         &mut self,
         now: Now,
@@ -224,7 +228,7 @@ impl Worker {
         origin: Origin,
         record: &Record<'_>,
         way: Way,
-    ) -> bool {
+    ) -> Taken {
         let Self { cx, groups, .. } = self;
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
@@ -254,11 +258,26 @@ impl Worker {
                 let debt = (record.number > 0 && sent_on == 0).then_some(debt);
                 let Some(index) = choose_here(cx, group) else {
                     // The members here have gone meanwhile: another place has some, or there is none.
-                    groups.publish_to_group(cx, now, group, &mut outgoing, debt, &mut sent_on);
+                    let search = Search::of_sender(Reach::Everywhere, debt);
+                    groups.publish_to_group(cx, now, group, &mut outgoing, search, &mut sent_on);
                     continue;
                 };
                 // If all members here are handed over, the message waits: those where it came from may be too, and it would come back.
-                let with_capacity = member_with_capacity(cx, group, index, outgoing.publish);
+                let with_capacity = member_with_capacity(cx, now, group, index, outgoing.publish);
+                let stays = !is_handed_over(cx, group.local[index].recipient.session);
+                match (with_capacity, from) {
+                    (None, Peer::Worker(_)) if record.number > 0 && stays => {
+                        return Taken::Refused;
+                    }
+                    // Other workers of this node may have members with capacity.
+                    (None, Peer::Hub) if record.number > 0 && stays => {
+                        let search = Search::of_sender(Reach::Node, debt);
+                        let outgoing = &mut outgoing;
+                        groups.publish_to_group(cx, now, group, outgoing, search, &mut sent_on);
+                        continue;
+                    }
+                    (Some(_) | None, Peer::Worker(_) | Peer::Hub) => {}
+                }
                 let index = with_capacity.unwrap_or(index);
                 sent_on += groups.give_to_member(cx, now, group, index, &mut outgoing, debt);
             }
@@ -271,6 +290,30 @@ impl Worker {
             };
             sent_on += wait_for_backups(cx, &outgoing, Some(debt));
         }
-        sent_on > 0
+        if sent_on > 0 {
+            Taken::SentOn
+        } else {
+            Taken::Here
+        }
+    }
+}
+
+/// What became of a message that another place sent here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Its acknowledgement may go.
+    Here,
+    /// Its acknowledgement waits for other places.
+    SentOn,
+    /// All members here that it is for are over their limits: the worker that sent it here looks for others.
+    Refused,
+}
+
+/// Sends a message for a shared subscription back to the worker that chose this one.
+fn refuse_for_members(cx: &mut Context, from: Peer, record: &Record<'_>) {
+    if let Peer::Worker(to) = from {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        cx.send_to_worker(to, ToWorker::MembersRefused { record: bytes });
     }
 }

@@ -8,13 +8,13 @@ use thicket_overlay::{
     record::{Record, SharedChoices},
 };
 use thicket_session::{
-    server::{Delivery, Held, Message, Outbound},
+    server::{Delivery, Held, Message, MessageId, Outbound},
     time::Instant,
     topic::SubscriptionFilter,
 };
 
 use super::{
-    capacity::{is_handed_over, member_with_capacity},
+    capacity::{is_handed_over, member_with_capacity, refuses_when_full},
     context::Context,
     replication::wait_for_backups,
     state::{
@@ -22,38 +22,102 @@ use super::{
         debts::Debt,
         interests::GroupRoute,
         outgoing::{Outgoing, publish_again},
-        records::record_of,
+        records::{publish_of, record_of},
         replica::backup::ADOPTION_TIMEOUT,
         timers::Timer,
     },
 };
 use crate::{
-    Now,
-    messages::{Interest, InterestChange, NumberRuns, Place},
+    Now, Peer,
+    messages::{Interest, InterestChange, NumberRuns, Place, RefusedBy},
 };
 
-/// A message on its way to a member on another node.
+/// Where members may be looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Here, at other workers and on other nodes.
+    Everywhere,
+    /// On this node: another one looks at other nodes.
+    Node,
+}
+
+/// The search for a member that is not over its limit.
+#[derive(Debug)]
+pub(super) struct Search {
+    reach: Reach,
+    /// Another place chose this one, and looks at others if all members here are over their limits.
+    is_of_sender: bool,
+    /// Places that have refused the message.
+    full: Vec<Place>,
+    /// What is owed for it.
+    debt: Option<Debt>,
+}
+
+impl Search {
+    /// For a message that is published here, or is given to a group again.
+    pub const fn new(debt: Option<Debt>) -> Self {
+        Self {
+            reach: Reach::Everywhere,
+            is_of_sender: false,
+            full: Vec::new(),
+            debt,
+        }
+    }
+
+    /// For a message that another place sent here.
+    pub const fn of_sender(reach: Reach, debt: Option<Debt>) -> Self {
+        Self {
+            reach,
+            is_of_sender: true,
+            full: Vec::new(),
+            debt,
+        }
+    }
+
+    /// Whether a message that was published here is given to a member for the first time.
+    const fn is_first(&self) -> bool {
+        self.full.is_empty() && !self.is_of_sender
+    }
+
+    fn may_choose(&self, place: Place) -> bool {
+        let is_within = match self.reach {
+            Reach::Everywhere => true,
+            Reach::Node => matches!(place, Place::Worker(_)),
+        };
+        is_within && !self.full.contains(&place)
+    }
+
+    fn peers<'a>(&'a self, group: &'a GroupRoute) -> impl Iterator<Item = &'a (Place, Interest)> {
+        group
+            .peers
+            .iter()
+            .filter(|(place, _)| self.may_choose(*place))
+    }
+}
+
+/// A message on its way to a member elsewhere.
 #[derive(Debug)]
 struct Chosen {
-    slot: NodeSlot,
+    place: Place,
     /// `$share/name/filter`.
     group: Arc<str>,
     message: Rc<Message>,
+    search: Search,
 }
 
-/// An unassigned message: its members were on nodes that are down.
+/// An unassigned message: its members were on nodes that are down, or were over their limits.
 #[derive(Debug)]
 struct Unassigned {
     until: Instant,
     group: Arc<str>,
     message: Rc<Message>,
-    debt: Option<Debt>,
+    search: Search,
 }
 
 /// Messages of shared subscriptions that other nodes may not get, and groups whose members were on nodes that are down.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Messages on their way to other nodes, by their numbers: until they are acknowledged.
+    /// Messages on their way to other nodes, and to other workers if they were refused elsewhere, by their numbers: until they are acknowledged.
     chosen: BTreeMap<u64, Chosen>,
     /// Groups about to fail over to other nodes, and until when they are remembered.
     orphaned: Vec<(Instant, SubscriptionFilter)>,
@@ -75,11 +139,12 @@ impl Groups {
         now: Now,
         group: &GroupRoute,
         outgoing: &mut Outgoing<'_>,
-        debt: Option<Debt>,
+        mut search: Search,
         open: &mut u16,
     ) {
+        let debt = search.debt.take();
         cx.effort.spend_on_group(outgoing.publish.payload);
-        match choose_with_capacity(cx, group, outgoing.publish) {
+        match choose_with_capacity(cx, now, group, outgoing.publish, &search) {
             None => {}
             Some(Choice::Local(index)) => {
                 *open += self.give_to_member(cx, now, group, index, outgoing, debt);
@@ -96,11 +161,14 @@ impl Groups {
                 } else {
                     0
                 };
-                if let (Place::Node(slot), true) = (place, number > 0) {
+                // Another worker that refuses the message sends it back.
+                let is_kept = matches!(place, Place::Node(_)) || !search.is_first();
+                if number > 0 && is_kept {
                     let chosen = Chosen {
-                        slot,
+                        place,
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
+                        search,
                     };
                     self.chosen.insert(number, chosen);
                 }
@@ -109,6 +177,19 @@ impl Groups {
                     ..*publish
                 };
                 forward_to_group(cx, &message, number, &group.key, place);
+            }
+            Some(Choice::Full(index)) => {
+                let is_refused = debt.is_some() && (search.is_of_sender || refuses_when_full(cx));
+                cx.traffic.queue_refused_messages += u64::from(is_refused && !search.is_of_sender);
+                if let Some(debt) = debt.filter(|_| is_refused) {
+                    *open += 1;
+                    cx.debts.refused.push((debt, RefusedBy::Members));
+                } else if let Some(index) = index {
+                    *open += self.give_to_member(cx, now, group, index, outgoing, debt);
+                } else {
+                    cx.traffic.dropped_messages += 1;
+                    cx.traffic.queue_dropped_messages += 1;
+                }
             }
         }
     }
@@ -170,7 +251,7 @@ impl Groups {
                     until: now.instant,
                     group: key,
                     message,
-                    debt: None,
+                    search: Search::new(None),
                 },
             );
         }
@@ -184,7 +265,7 @@ impl Groups {
         outgoing.id = message.id();
         let route = cx.route(publish.topic);
         let group = route.find_group(&chosen.group);
-        let owed = chosen.debt;
+        let owed = chosen.search.debt;
         let Some(group) = group else {
             if chosen.until <= now.instant || !self.wait_for_members(chosen) {
                 cx.traffic.dropped_messages += 1;
@@ -195,7 +276,11 @@ impl Groups {
         // It was one condition: now there may be several, as for each backup of the member.
         let debt = owed.map(|owed| cx.debts.divide(owed));
         let mut open = 0;
-        self.publish_to_group(cx, now, group, &mut outgoing, debt, &mut open);
+        let search = Search {
+            debt,
+            ..chosen.search
+        };
+        self.publish_to_group(cx, now, group, &mut outgoing, search, &mut open);
         open += wait_for_backups(cx, &outgoing, debt);
         cx.debts.wait_for_portion(debt, open);
         cx.debts.met.extend(debt);
@@ -255,16 +340,25 @@ impl Groups {
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
     pub(super) fn reassign_from_lost(&mut self, cx: &mut Context, now: Now) {
         let gone: Vec<u64> = (self.chosen.iter())
-            .filter(|(_, chosen)| !cx.is_slot_up(chosen.slot))
+            .filter(|(_, chosen)| match chosen.place {
+                Place::Node(slot) => !cx.is_slot_up(slot),
+                Place::Worker(_) => false,
+            })
             .map(|(number, _)| *number)
             .collect();
         let gone: Vec<(u64, Chosen)> = gone
             .into_iter()
             .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
             .collect();
-        for (number, Chosen { group, message, .. }) in gone {
+        for (number, chosen) in gone {
+            let Chosen {
+                group,
+                message,
+                mut search,
+                ..
+            } = chosen;
             // Nobody acknowledges that number any more; the next one is waited for instead.
-            let debt = cx.debts.pending.take(number).flatten();
+            search.debt = cx.debts.pending.take(number).flatten();
             self.choose_again(
                 cx,
                 now,
@@ -272,10 +366,69 @@ impl Groups {
                     until: now.instant + GRACE,
                     group,
                     message,
-                    debt,
+                    search,
                 },
             );
         }
+    }
+
+    /// All members at other places are over their limits: others get these messages, if there are any.
+    pub(super) fn choose_after_refusal(&mut self, cx: &mut Context, now: Now, runs: &NumberRuns) {
+        for &(from, to) in runs {
+            let numbers: Vec<u64> = self.chosen.range(from..=to).map(|it| *it.0).collect();
+            for number in numbers {
+                if let Some(chosen) = self.chosen.remove(&number) {
+                    self.look_elsewhere(cx, now, number, chosen);
+                }
+            }
+        }
+        // Of what was not chosen here nothing is kept.
+        if refuses_when_full(cx) {
+            cx.debts.refuse(runs);
+        }
+    }
+
+    /// All members at another worker are over their limits: it sends the message back.
+    pub(super) fn members_refused(&mut self, cx: &mut Context, now: Now, by: Peer, bytes: &[u8]) {
+        let (Ok((record, _)), Peer::Worker(worker)) = (Record::decode(bytes), by) else {
+            return;
+        };
+        let chosen = self.chosen.remove(&record.number);
+        let chosen = chosen.or_else(|| {
+            let (name, filter) = record.shared.iter().next()?;
+            let (publish, expires_at) = publish_of(&record, now);
+            Some(Chosen {
+                place: Place::Worker(worker),
+                group: format!("$share/{name}/{filter}").into(),
+                message: Rc::new(Message::new(MessageId::default(), &publish, expires_at)),
+                search: Search::new(None),
+            })
+        });
+        if let Some(chosen) = chosen {
+            self.look_elsewhere(cx, now, record.number, chosen);
+        }
+    }
+
+    fn look_elsewhere(&mut self, cx: &mut Context, now: Now, number: u64, chosen: Chosen) {
+        let Chosen {
+            place,
+            group,
+            message,
+            mut search,
+        } = chosen;
+        // Its number is acknowledged, too, but what is owed waits for the next one.
+        let Some(debt) = cx.debts.pending.take(number) else {
+            return;
+        };
+        search.debt = debt;
+        search.full.push(place);
+        let unassigned = Unassigned {
+            until: now.instant,
+            group,
+            message,
+            search,
+        };
+        self.choose_again(cx, now, unassigned);
     }
 
     /// The member that is to get a message is about to be a member elsewhere. Returns how many conditions that is for an acknowledgement.
@@ -295,7 +448,7 @@ impl Groups {
                 until,
                 group: Arc::clone(&group.key),
                 message: outgoing.message(),
-                debt,
+                search: Search::new(debt),
             });
         if !waits {
             cx.traffic.dropped_messages += 1;
@@ -331,41 +484,50 @@ impl Groups {
 /// all there are over the limit too.
 fn choose_with_capacity(
     cx: &mut Context,
+    now: Now,
     group: &GroupRoute,
     publish: &Publish<'_>,
+    search: &Search,
 ) -> Option<Choice> {
-    let choice = choose(cx, group)?;
-    let Choice::Local(index) = choice else {
-        return Some(choice);
+    let turn = group.next_turn() as usize;
+    let connected = group.connected as usize;
+    let choice = choose_connected(group, search, turn, connected)
+        .or_else(|| choose_absent(cx, group, search, turn));
+    let index = match choice {
+        Some(Choice::Local(index)) => index,
+        // All places that have members have refused it.
+        None if !search.full.is_empty() => return Some(Choice::Full(None)),
+        Some(Choice::Peer(..) | Choice::Full(_)) | None => return choice,
     };
-    if let Some(index) = member_with_capacity(cx, group, index, publish) {
+    if let Some(index) = member_with_capacity(cx, now, group, index, publish) {
         return Some(Choice::Local(index));
     }
-    let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
-    let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
-    elsewhere
-        .or_else(|| choose_waiting(cx, group, 0))
-        .or(Some(choice))
+    let elsewhere = choose_connected(group, search, turn, 0)
+        .or_else(|| choose_waiting(cx, group, search, turn));
+    // One that is handed over has its limit where it goes.
+    let goes = is_handed_over(cx, group.local[index].recipient.session);
+    elsewhere.or(Some(if goes {
+        Choice::Local(index)
+    } else {
+        Choice::Full(Some(index))
+    }))
 }
 
-fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
-    let turn = group.next_turn() as usize;
-    let elsewhere: usize = group
-        .peers
-        .iter()
-        .map(|(_, interest)| interest.weight as usize)
-        .sum();
-    let connected = group.connected as usize;
-    let total = connected + elsewhere;
-    if total == 0 {
-        return choose_absent(cx, group, turn);
-    }
-    let mut turn = turn % total;
+/// One of the members that are connected: `connected` here, and those of other places.
+fn choose_connected(
+    group: &GroupRoute,
+    search: &Search,
+    turn: usize,
+    connected: usize,
+) -> Option<Choice> {
+    let weight = |(_, interest): &(Place, Interest)| interest.weight as usize;
+    let elsewhere: usize = search.peers(group).map(weight).sum();
+    let mut turn = turn.checked_rem(connected + elsewhere)?;
     if turn < connected {
         return Some(Choice::Local(turn));
     }
     turn -= connected;
-    for (place, interest) in &*group.peers {
+    for (place, interest) in search.peers(group) {
         if turn < interest.weight as usize {
             return Some(Choice::Peer(*place, *interest));
         }
@@ -376,22 +538,26 @@ fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
 
 /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
 /// no other.
-fn choose_absent(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+fn choose_absent(cx: &Context, group: &GroupRoute, search: &Search, turn: usize) -> Option<Choice> {
     if !group.local.is_empty() {
         return Some(Choice::Local(turn % group.local.len()));
     }
-    choose_waiting(cx, group, turn)
+    choose_waiting(cx, group, search, turn)
 }
 
 /// A place with members that wait for their clients.
-fn choose_waiting(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+fn choose_waiting(
+    cx: &Context,
+    group: &GroupRoute,
+    search: &Search,
+    turn: usize,
+) -> Option<Choice> {
     let is_here = |place: &Place| match place {
         Place::Worker(_) => true,
         Place::Node(slot) => cx.is_slot_up(*slot),
     };
-    let persistent = group
-        .peers
-        .iter()
+    let persistent = search
+        .peers(group)
         .filter(|(_, interest)| interest.persistent);
     let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
     let waiting = if here.is_empty() { gone } else { here };
@@ -406,6 +572,8 @@ enum Choice {
     Local(usize),
     /// Another place.
     Peer(Place, Interest),
+    /// Nobody: all are over their limits. If there are members here, the one whose turn it is.
+    Full(Option<usize>),
 }
 
 /// Sends a message to another place that has members of a group: one of them gets it.

@@ -29,6 +29,7 @@ use thicket_session::{
 use super::{
     Worker,
     context::Context,
+    expiry::watch_queue,
     replication::Primaries,
     retained::resume_replays,
     state::{
@@ -234,6 +235,7 @@ impl Primaries {
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
+        watch_queue(&mut cx.timers, now, key, session);
         self.store_merged(cx, now, key);
         cx.event(
             EventLevel::Info,
@@ -429,7 +431,7 @@ impl Session {
         let filters = self.subscriptions.keys();
         let now_wanted: Vec<_> = filters.filter(|it| !it.is_shared()).cloned().collect();
         let is_wanted = |topic: &str| now_wanted.iter().any(|it| it.filter.matches(topic));
-        let mut queue = Vec::from(self.outbound.take_queue());
+        let mut queue = self.outbound.take_queue();
         let queued: BTreeSet<Name> = queue.iter().filter_map(name).collect();
         let waits = |delivery: &Delivery| is_among(delivery, &queued);
         let came_by_itself = |delivery: &Delivery| {
@@ -478,10 +480,11 @@ impl Session {
         self.imported.extend(ids);
         let left = self.outbound.adopt(in_flight);
         let (older, newer): (Vec<_>, Vec<_>) = queue.into_iter().partition(|it| known.contains(it));
-        for part in [in_order(new, newer), left, older] {
-            self.outbound.prepend(part);
+        for part in [older, left, in_order(new, newer)] {
+            for delivery in part {
+                self.outbound.enqueue_accepted(delivery);
+            }
         }
-        self.outbound.resequence_queue();
         if is_same {
             self.ancestors.extend(&branch);
         }
@@ -566,9 +569,7 @@ impl Session {
                 }
             }
         }
-        let mut queue = Vec::from(self.outbound.take_queue());
-        queue.retain(|delivery| !is_done(delivery));
-        self.outbound.prepend(queue);
+        self.outbound.retain_queue(|delivery| !is_done(delivery));
     }
 }
 

@@ -37,7 +37,7 @@ impl Worker {
             }
             let audience = Audience::Everybody { publisher: None };
             if self.publications.are_at_limit()
-                || exceeds_limits(&mut self.cx, publish, &route, audience)
+                || exceeds_limits(&mut self.cx, now, publish, &route, audience)
             {
                 return Some(Published::NoCapacity);
             }

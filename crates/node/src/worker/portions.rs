@@ -10,7 +10,7 @@ use thicket_mqtt::Publish;
 use super::{
     Worker,
     context::Context,
-    groups::Groups,
+    groups::{Groups, Search},
     replication::wait_for_backups,
     state::{
         debts::Debt,
@@ -100,7 +100,7 @@ fn give(
 ) -> usize {
     let ends = cx.effort.portion_ends();
     for (index, group) in routes.iter().enumerate() {
-        groups.publish_to_group(cx, now, group, outgoing, debt, open);
+        groups.publish_to_group(cx, now, group, outgoing, Search::new(debt), open);
         if cx.effort.has_reached(ends) || cx.batches.flow_control.is_full() {
             return index + 1;
         }

@@ -220,7 +220,7 @@ impl Worker {
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
+        if exceeds_limits(&mut self.cx, now, arrival.publish, arrival.route, audience) {
             answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }

@@ -89,7 +89,7 @@ impl Primaries {
         );
         let mut held = recovering.held;
         session.touch_all(held.take_touched());
-        let is_whole = held.restore(&mut session.outbound, &mut session.inbound);
+        held.restore(&mut session.outbound, &mut session.inbound);
         // Times are not stored: all that waits has waited since now at the latest.
         session.outbound.note_time(now.instant);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
@@ -126,7 +126,7 @@ impl Primaries {
         if !is_ours {
             cx.journal.remove_session(log, number);
         }
-        if !is_ours || !is_whole {
+        if !is_ours {
             // Stored again, under its own number.
             self.store_whole(cx, now, key);
         } else if !is_disconnected {

@@ -1,6 +1,9 @@
 //! Deadlines with names. A timer that fires late, twice or for something gone is harmless: its handler compares with the state.
 
-use super::{Worker, close::handle_connect_timeout, rights::watch_grants, state::timers::Timer};
+use super::{
+    Worker, close::handle_connect_timeout, expiry::handle_message_expiry, rights::watch_grants,
+    state::timers::Timer,
+};
 use crate::Now;
 
 impl Worker {
@@ -9,7 +12,7 @@ impl Worker {
         if self.cx.has_left() {
             self.resume_left(now);
         }
-        // Thousands of sessions may expire at once.
+        // Thousands of sessions or messages may expire at once.
         self.cx.effort.begin_turn();
         while !self.cx.effort.is_over()
             && let Some(timer) = self.cx.timers.pop_due(now.instant)
@@ -25,6 +28,9 @@ impl Worker {
                 Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
+                }
+                Timer::MessageExpiry { session, serial } => {
+                    handle_message_expiry(&mut self.cx, now, session, serial)
                 }
                 Timer::RecoveredWills => {
                     thicket_session::reach!("time WILL_GRACE");

@@ -5,6 +5,7 @@ use thicket_overlay::record::Record;
 
 use super::{
     Worker,
+    forward::Taken,
     observe::note_message,
     state::{
         debts::{Debt, Publisher},
@@ -123,9 +124,9 @@ impl Worker {
         origin: Origin,
         record: &Record<'_>,
         way: Way,
-    ) -> bool {
+    ) -> Taken {
         let before = self.cx.traffic.external_out_messages;
-        let is_sent_on = self.deliver_record(now, from, origin, record, way);
+        let taken = self.deliver_record(now, from, origin, record, way);
         if let Belonging::To(parent) = belonging(&record.properties) {
             let (publish, _) = publish_of(record, now);
             let route = self.cx.route(record.topic);
@@ -136,6 +137,6 @@ impl Worker {
             };
             trace_delivery(&mut self.cx, recipients, &publish, None, parent, before);
         }
-        is_sent_on
+        taken
     }
 }

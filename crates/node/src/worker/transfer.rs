@@ -148,19 +148,15 @@ impl WorkerView<'_> {
                 left = left.saturating_sub(snapshot.len());
                 page.items.push(Exported::Session(snapshot));
             }
-            let first = session.outbound.front_sequence();
-            let done = if is_begun { place.sequence } else { first };
-            let skipped = done.saturating_sub(first) as usize;
+            let done = if is_begun { place.sequence } else { 0 };
             let mut part: Vec<&Delivery> = Vec::new();
-            let mut sequence = first + skipped as u64;
-            let mut is_whole = true;
-            for delivery in session.outbound.queue().skip(skipped) {
+            let mut rest = None;
+            for (sequence, delivery) in session.outbound.queue_from(done) {
                 if left == 0 {
-                    is_whole = false;
+                    rest = Some(sequence);
                     break;
                 }
                 left = left.saturating_sub(delivery.message.cost() as usize);
-                sequence += 1;
                 part.push(delivery);
             }
             if !part.is_empty() {
@@ -169,7 +165,7 @@ impl WorkerView<'_> {
                     messages: encode_queue(part, now.instant),
                 });
             }
-            if !is_whole {
+            if let Some(sequence) = rest {
                 page.next = Some(here(sequence));
                 return page;
             }

@@ -11,6 +11,7 @@ mod journal;
 mod message;
 mod outbound;
 mod recovered;
+mod sequenced;
 mod snapshot;
 mod stored;
 mod subscription;

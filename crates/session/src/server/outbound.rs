@@ -14,15 +14,23 @@ mod inherited;
 mod record;
 mod tally;
 
-use std::{collections::VecDeque, rc::Rc, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    rc::Rc,
+    sync::Arc,
+};
 
 use thicket_mqtt::{PacketId, Qos};
 
 pub(super) use self::ages::Ages;
+use self::inherited::{GAP, Inherited};
 use self::record::Record;
 pub use self::tally::{Tally, Waiting};
-use super::{MatchedIdentifiers, Message};
+use super::{MatchedIdentifiers, Message, sequenced::Sequenced};
 use crate::time::Instant;
+
+/// Messages in flight to one client at most: three quarters of all identifiers, so that a free one is always near.
+const IN_FLIGHT: usize = 49_151;
 
 /// A message as one session is to receive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,17 +174,18 @@ pub struct Outbound {
     limits: OutboundLimits,
     /// Whether messages in flight are kept for another connection.
     keeps: bool,
-    queue: VecDeque<Delivery>,
+    queue: Sequenced<Delivery>,
     queue_bytes: u64,
+    /// Those of the queue that expire, and their sequences.
+    expiring: BTreeSet<(Instant, u64)>,
     /// Counts the queue as well.
     tally: Option<Tally>,
-    /// In flight under identifiers that are not among the consecutive ones: from before another node had the session too, or from such a node.
-    /// Ascending by sequence, all below those of `slots`; none is `Free`.
-    inherited: Vec<(PacketId, Slot)>,
-    /// Of those, the ones before this have been sent again on the present connection.
-    inherited_cursor: usize,
+    /// In flight under identifiers that are not among the consecutive ones. Their sequences are below those of `slots`.
+    inherited: Option<Box<Inherited>>,
     /// Consecutive packet identifiers; the first is `first_id`, and never `Free`.
     slots: VecDeque<Slot>,
+    /// Of `slots`, those that are `Free`.
+    free: usize,
     first_id: u16,
     /// Slots before this one have been sent (again) on the present connection.
     cursor: usize,
@@ -196,12 +205,13 @@ impl Outbound {
         Self {
             limits,
             keeps,
-            queue: VecDeque::new(),
+            queue: Sequenced::new(),
             queue_bytes: 0,
+            expiring: BTreeSet::new(),
             tally: None,
-            inherited: Vec::new(),
-            inherited_cursor: 0,
+            inherited: None,
             slots: VecDeque::new(),
+            free: 0,
             first_id: 1,
             cursor: 0,
             in_window: 0,
@@ -250,10 +260,13 @@ impl Outbound {
         if self.in_window >= window || !self.has_identifier() {
             return None;
         }
-        if !self.inherited.is_empty() {
+        if self.is_sparse() {
+            self.inherit_slots();
+        }
+        if self.inherited.is_some() {
             self.pass_inherited();
         }
-        let id = self.id_at(self.slots.len());
+        let id = self.next_packet_id();
         let state = match qos {
             Qos::ExactlyOnce => State::AwaitPubrec(kept(self.keeps)),
             Qos::AtLeastOnce | Qos::AtMostOnce => State::AwaitPuback(kept(self.keeps)),
@@ -270,11 +283,18 @@ impl Outbound {
 
     /// Whether something that an earlier connection left is still to be sent again.
     fn owes_again(&self) -> bool {
-        self.cursor < self.slots.len() || self.inherited_cursor < self.inherited.len()
+        let inherited = self.inherited.as_ref();
+        self.cursor < self.slots.len() || inherited.is_some_and(|it| it.owes_again())
     }
 
     fn has_identifier(&self) -> bool {
-        self.slots.len() + self.inherited.len() < usize::from(u16::MAX)
+        self.inflight() < IN_FLIGHT
+    }
+
+    /// Whether most of the consecutive identifiers are free, or there are no more of them: what was not acknowledged is to be kept apart.
+    fn is_sparse(&self) -> bool {
+        let in_use = self.slots.len() - self.free;
+        self.free > in_use + GAP || self.slots.len() >= usize::from(u16::MAX)
     }
 
     /// Whether a message of this cost ([`Message::cost`]) is within the limits of the queue and of its tally.
@@ -317,8 +337,7 @@ impl Outbound {
 
     /// Puts a message at the end of the queue, past its bounds: another node has acknowledged it to its publisher.
     pub fn enqueue_accepted(&mut self, delivery: Delivery) {
-        self.note_queued(&delivery);
-        self.queue.push_back(delivery);
+        self.push_queue(self.next_sequence, delivery);
         self.next_sequence += 1;
     }
 
@@ -348,7 +367,7 @@ impl Outbound {
         if self.owes_again() {
             return None;
         }
-        let front = self.queue.front()?;
+        let (sequence, front) = self.queue.front()?;
         if front.message.is_expired(now) {
             let expired = self.pop_queue()?;
             self.note_finished(&expired);
@@ -359,7 +378,7 @@ impl Outbound {
             Qos::AtMostOnce => None,
             Qos::AtLeastOnce | Qos::ExactlyOnce => {
                 let kept = front.clone();
-                Some(self.push_slot(qos, window, self.front_sequence(), |keeps| {
+                Some(self.push_slot(qos, window, sequence, |keeps| {
                     (keeps || kept.group.is_some()).then_some(kept)
                 })?)
             }
@@ -376,14 +395,16 @@ impl Outbound {
     }
 
     fn pull_again(&mut self, window: u16) -> Option<Started> {
-        while let Some((id, slot)) = self.inherited.get_mut(self.inherited_cursor) {
-            match slot.again(*id, self.in_window < window) {
-                Again::Nothing => self.inherited_cursor += 1,
-                Again::NoRoom => return None,
-                Again::Start(started) => {
-                    self.inherited_cursor += 1;
-                    self.in_window += u16::from(slot.sent);
-                    return Some(started);
+        if let Some(inherited) = &mut self.inherited {
+            while let Some((id, slot)) = inherited.next_owed() {
+                match slot.again(id, self.in_window < window) {
+                    Again::Nothing => inherited.pass(),
+                    Again::NoRoom => return None,
+                    Again::Start(started) => {
+                        self.in_window += u16::from(slot.sent);
+                        inherited.pass();
+                        return Some(started);
+                    }
                 }
             }
         }
@@ -403,8 +424,8 @@ impl Outbound {
         None
     }
 
-    /// The sequence of the next message. Sequences rise by one for each message that the session accepts, from 1; the queue holds the last ones
-    /// without a gap.
+    /// The sequence of the next message. Sequences rise by one for each message that the session accepts, from 1; those of the queue are above
+    /// those of what is in flight.
     #[must_use]
     pub const fn next_sequence(&self) -> u64 {
         self.next_sequence
@@ -413,23 +434,27 @@ impl Outbound {
     /// The sequence of the first message of the queue; of the next message if the queue is empty.
     #[must_use]
     pub fn front_sequence(&self) -> u64 {
-        self.next_sequence - self.queue.len() as u64
+        self.queue
+            .front()
+            .map_or(self.next_sequence, |(sequence, _)| sequence)
     }
 
     /// The sequence of the message in flight under an identifier in use; 0 for another one.
     #[must_use]
     pub fn sequence_of(&self, id: PacketId) -> u64 {
-        let slot = self.slots.get(self.index_of(id));
-        let slot = slot.filter(|slot| !matches!(slot.state, State::Free));
-        let inherited = || Some(&self.inherited[self.inherited_index(id)?].1);
-        slot.or_else(inherited).map_or(0, |slot| slot.sequence)
+        self.slot_of(id).map_or(0, |slot| slot.sequence)
     }
 
     /// Whether what is in flight under an identifier was sent since the client connected last.
     #[must_use]
     pub fn is_sent(&self, id: PacketId) -> bool {
-        self.all_slots()
-            .any(|(other, slot)| other == id && slot.sent)
+        self.slot_of(id).is_some_and(|slot| slot.sent)
+    }
+
+    fn slot_of(&self, id: PacketId) -> Option<&Slot> {
+        let slot = self.slots.get(self.index_of(id));
+        let slot = slot.filter(|slot| !matches!(slot.state, State::Free));
+        slot.or_else(|| self.inherited.as_ref()?.find(id))
     }
 
     /// Bytes of the messages in flight that are kept.
@@ -449,14 +474,16 @@ impl Outbound {
 
     /// Everything in flight, oldest first, and free places between.
     fn all_slots(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
-        let inherited = self.inherited.iter().map(|(id, slot)| (*id, slot));
+        let inherited = self.inherited.iter().flat_map(|it| it.iter());
         let slots = self.slots.iter().enumerate();
         inherited.chain(slots.map(|(index, slot)| (self.id_at(index), slot)))
     }
 
-    /// Gives every message of the queue a new sequence, as if it had arrived now. For a queue merged from several.
-    pub fn resequence_queue(&mut self) {
-        self.next_sequence += self.queue.len() as u64;
+    /// Gives every message of the queue a new sequence, as if it had arrived now.
+    fn resequence_queue(&mut self) {
+        for delivery in self.take_queue() {
+            self.enqueue_accepted(delivery);
+        }
     }
 
     /// What the session holds from `sequence` on, ascending. Complete only for sessions that keep what is in flight.
@@ -478,33 +505,65 @@ impl Outbound {
                 State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
             }
         });
-        let first = self.front_sequence();
-        let skipped = sequence.saturating_sub(first) as usize;
-        let queued = self.queue.iter().enumerate().skip(skipped);
-        let queued = queued.map(move |(index, delivery)| Held::Queued {
-            sequence: first + index as u64,
-            delivery,
-        });
+        let queued = self.queue.from(sequence);
+        let queued = queued.map(|(sequence, delivery)| Held::Queued { sequence, delivery });
         in_flight
             .filter(move |held| held.sequence() >= sequence)
             .chain(queued)
     }
 
     fn pop_queue(&mut self) -> Option<Delivery> {
-        let delivery = self.queue.pop_front()?;
+        let (sequence, delivery) = self.queue.pop_front()?;
+        self.note_unqueued(sequence, &delivery);
+        Some(delivery)
+    }
+
+    /// When the first of the messages that wait expires, if any does.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.expiring.first().map(|(at, _)| *at)
+    }
+
+    /// Removes a message that has expired while it waited, wherever in the queue it is [MQTT-3.3.2-5]. Returns its sequence.
+    pub fn drop_expired(&mut self, now: Instant) -> Option<u64> {
+        let (_, sequence) = self.expiring.first().filter(|(at, _)| *at <= now)?;
+        let sequence = *sequence;
+        let delivery = self.queue.remove(sequence)?;
+        self.note_unqueued(sequence, &delivery);
+        Some(sequence)
+    }
+
+    /// Removes the messages of the queue for which `keeps` is false.
+    pub fn retain_queue(&mut self, keeps: impl Fn(&Delivery) -> bool) {
+        let ended = self.queue.iter().filter(|(_, delivery)| !keeps(delivery));
+        let ended: Vec<u64> = ended.map(|(sequence, _)| sequence).collect();
+        for sequence in ended {
+            if let Some(delivery) = self.queue.remove(sequence) {
+                self.note_unqueued(sequence, &delivery);
+            }
+        }
+    }
+
+    fn push_queue(&mut self, sequence: u64, delivery: Delivery) {
+        let bytes = delivery.message.cost();
+        self.queue_bytes += bytes;
+        if let Some(tally) = &self.tally {
+            tally.add(Waiting { messages: 1, bytes });
+        }
+        if let Some(at) = delivery.message.expires_at() {
+            self.expiring.insert((at, sequence));
+        }
+        self.queue.insert(sequence, delivery);
+    }
+
+    fn note_unqueued(&mut self, sequence: u64, delivery: &Delivery) {
         let bytes = delivery.message.cost();
         self.queue_bytes -= bytes;
         if let Some(tally) = &self.tally {
             tally.remove(Waiting { messages: 1, bytes });
         }
-        Some(delivery)
-    }
-
-    fn note_queued(&mut self, delivery: &Delivery) {
-        let bytes = delivery.message.cost();
-        self.queue_bytes += bytes;
-        if let Some(tally) = &self.tally {
-            tally.add(Waiting { messages: 1, bytes });
+        if let Some(at) = delivery.message.expires_at() {
+            self.expiring.remove(&(at, sequence));
         }
     }
 
@@ -567,6 +626,7 @@ impl Outbound {
         }
         let slot = std::mem::take(&mut self.slots[index]);
         self.note_left(&slot.state);
+        self.free += 1;
         if slot.sent {
             self.in_window -= 1;
         }
@@ -576,6 +636,7 @@ impl Outbound {
             .is_some_and(|slot| matches!(slot.state, State::Free))
         {
             self.slots.pop_front();
+            self.free -= 1;
             self.first_id = next_id(self.first_id);
             self.cursor = self.cursor.saturating_sub(1);
         }
@@ -586,9 +647,10 @@ impl Outbound {
     pub fn handle_resume(&mut self) {
         self.cursor = 0;
         self.in_window = 0;
-        self.inherited_cursor = 0;
-        let inherited = self.inherited.iter_mut().map(|(_, slot)| slot);
-        for slot in self.slots.iter_mut().chain(inherited) {
+        if let Some(inherited) = &mut self.inherited {
+            inherited.handle_resume();
+        }
+        for slot in &mut self.slots {
             slot.sent = false;
         }
     }
@@ -606,17 +668,12 @@ impl Outbound {
 
     fn state_mut(&mut self, id: PacketId) -> Option<&mut State> {
         let index = self.index_of(id);
-        let is_inherited = || match self.slots.get(index).map(|slot| &slot.state) {
-            Some(State::Free) | None => self.inherited_index(id),
-            Some(_) => None,
-        };
-        // Nearly always there is nothing inherited.
-        if !self.inherited.is_empty()
-            && let Some(inherited) = is_inherited()
-        {
-            return Some(&mut self.inherited[inherited].1.state);
+        let slot = self.slots.get_mut(index).map(|slot| &mut slot.state);
+        match (slot, &mut self.inherited) {
+            // Nearly always there is nothing inherited.
+            (Some(State::Free) | None, Some(inherited)) => inherited.state_mut(id),
+            (slot, Some(_) | None) => slot,
         }
-        self.slots.get_mut(index).map(|slot| &mut slot.state)
     }
 
     /// Messages waiting.
@@ -634,9 +691,8 @@ impl Outbound {
     /// Messages sent and not yet acknowledged, on this connection or an earlier one.
     #[must_use]
     pub fn inflight(&self) -> usize {
-        self.all_slots()
-            .filter(|(_, slot)| !matches!(slot.state, State::Free))
-            .count()
+        let inherited = self.inherited.as_ref().map_or(0, |it| it.len());
+        self.slots.len() - self.free + inherited
     }
 
     /// Whether nothing waits and nothing is to be sent again.
@@ -648,7 +704,7 @@ impl Outbound {
     /// Whether nothing waits and nothing is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.slots.is_empty() && self.inherited.is_empty()
+        self.queue.is_empty() && self.slots.is_empty() && self.inherited.is_none()
     }
 
     /// What is in flight, oldest first, for a snapshot. Complete only for sessions that keep it.
@@ -662,26 +718,20 @@ impl Outbound {
         })
     }
 
-    /// What waits, oldest first.
-    pub fn queue(&self) -> impl Iterator<Item = &Delivery> {
-        self.queue.iter()
+    /// What waits, from this sequence on, each with its own; oldest first.
+    pub fn queue_from(&self, sequence: u64) -> impl Iterator<Item = (u64, &Delivery)> {
+        self.queue.from(sequence)
     }
 
     /// Removes and returns all that waits, oldest first.
-    pub fn take_queue(&mut self) -> VecDeque<Delivery> {
+    pub fn take_queue(&mut self) -> Vec<Delivery> {
         if let Some(tally) = &self.tally {
             tally.remove(self.waiting());
         }
         self.queue_bytes = 0;
-        std::mem::take(&mut self.queue)
-    }
-
-    /// Puts messages in front of the queue, past its bounds: another node has accepted them already.
-    pub fn prepend(&mut self, earlier: Vec<Delivery>) {
-        for delivery in earlier.into_iter().rev() {
-            self.note_queued(&delivery);
-            self.queue.push_front(delivery);
-        }
+        self.expiring.clear();
+        let queue = std::mem::take(&mut self.queue);
+        queue.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
     /// The identifier the next new message gets.

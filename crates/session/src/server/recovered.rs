@@ -10,7 +10,7 @@ use thicket_mqtt::{PacketId, Qos};
 
 use super::{
     Append, Delivery, FinishedMessages, FinishedRange, Inbound, InboundId, MatchedIdentifiers,
-    Message, MessageId, Outbound, PlainAppend, Redelivery, outbound::Ages,
+    Message, MessageId, Outbound, PlainAppend, Redelivery, outbound::Ages, sequenced::Sequenced,
 };
 use crate::{time::Instant, topic::SubscriptionFilter};
 
@@ -22,99 +22,19 @@ enum Entry {
     Received(PacketId),
 }
 
-/// Messages by sequence, ascending. Mostly they are added at the end and removed at the front.
-#[derive(Debug, Default)]
-struct Entries {
-    /// `None`: it was removed, and those before it were not.
-    slots: VecDeque<(u64, Option<Entry>)>,
-    gone: usize,
-}
-
-impl Entries {
-    fn place(&self, sequence: u64) -> Result<usize, usize> {
-        let first = self.slots.front().map_or(sequence, |(first, _)| *first);
-        // Without gaps the sequence gives the place.
-        let guess = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-        match self.slots.get(guess) {
-            Some((found, _)) if *found == sequence => Ok(guess),
-            _ => self
-                .slots
-                .binary_search_by_key(&sequence, |(found, _)| *found),
-        }
-    }
-
-    #[inline(always)]
-    fn insert(&mut self, sequence: u64, entry: Entry) {
-        let is_last = self.slots.back().is_none_or(|(last, _)| *last < sequence);
-        if is_last {
-            self.slots.push_back((sequence, Some(entry)));
-            return;
-        }
-        self.insert_between(sequence, entry);
-    }
-
-    #[cold]
-    fn insert_between(&mut self, sequence: u64, entry: Entry) {
-        match self.place(sequence) {
-            Ok(index) => {
-                let before = self.slots[index].1.replace(entry);
-                self.gone -= usize::from(before.is_none());
-            }
-            Err(index) => self.slots.insert(index, (sequence, Some(entry))),
-        }
-    }
-
-    fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
-        let index = self.place(sequence).ok()?;
-        self.slots[index].1.as_mut()
-    }
-
-    /// Removes a message. Returns whether it was there.
-    fn remove(&mut self, sequence: u64) -> bool {
-        let held = self.place(sequence).ok();
-        let Some(held) = held
-            .map(|index| &mut self.slots[index].1)
-            .filter(|it| it.is_some())
-        else {
-            return false;
-        };
-        *held = None;
-        self.gone += 1;
-        while let Some((_, None)) = self.slots.front() {
-            self.slots.pop_front();
-            self.gone -= 1;
-        }
-        // One that stays for long must not make all behind it stay.
-        if self.gone > self.len() + GONE {
-            self.slots.retain(|(_, entry)| entry.is_some());
-            self.gone = 0;
-        }
-        true
-    }
-
-    fn len(&self) -> usize {
-        self.slots.len() - self.gone
-    }
-
-    fn values(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
-    }
-
-    fn into_iter(self) -> impl Iterator<Item = (u64, Entry)> {
-        let held = |(sequence, entry): (u64, Option<Entry>)| Some((sequence, entry?));
-        self.slots.into_iter().filter_map(held)
-    }
-}
+/// This many acknowledged identifiers are kept a place for, besides one for each that is in use.
+const GONE: usize = 32;
 
 /// The sequence of the message in flight under each identifier. Mostly identifiers are assigned in a row and acknowledged in that order.
 #[derive(Debug, Default)]
 struct Identifiers {
     /// Of the first of `row`.
     first: Option<PacketId>,
-    /// 0: it was acknowledged, and not all before it were; sequences are never 0. One that is not acknowledged keeps places for at most as many as
-    /// there are identifiers.
+    /// 0: it was acknowledged, and not all before it were; sequences are never 0.
     row: VecDeque<u64>,
-    /// Those that were not assigned in a row.
+    /// Places of the row that are 0.
+    gone: usize,
+    /// Those that were not assigned in a row, or stayed when most that came after them in it were acknowledged.
     others: HashMap<PacketId, u64, foldhash::fast::FixedState>,
 }
 
@@ -130,6 +50,9 @@ impl Identifiers {
     }
 
     fn insert(&mut self, packet_id: PacketId, sequence: u64) {
+        if self.gone > self.row.len() - self.gone + GONE {
+            self.leave_row();
+        }
         if self.row.is_empty() {
             self.first = Some(packet_id);
         }
@@ -152,20 +75,28 @@ impl Identifiers {
         let Some(sequence) = held.map(std::mem::take).filter(|sequence| *sequence > 0) else {
             return self.others.remove(&packet_id);
         };
+        self.gone += 1;
         while self.row.pop_front_if(|held| *held == 0).is_some() {
+            self.gone -= 1;
             self.first = self.first.map(PacketId::next);
         }
         Some(sequence)
     }
-}
 
-/// This many removed messages are kept a place for, besides one for each that is held.
-const GONE: usize = 32;
+    /// The next row begins with the next identifier.
+    fn leave_row(&mut self) {
+        let ids = std::iter::successors(self.first, |id| Some(id.next()));
+        let held = ids.zip(self.row.drain(..));
+        self.others
+            .extend(held.filter(|(_, sequence)| *sequence > 0));
+        self.gone = 0;
+    }
+}
 
 /// The state after the entries of one session so far. Entries come in the order they were written.
 #[derive(Debug, Default)]
 pub struct RecoveredSession {
-    entries: Entries,
+    entries: Sequenced<Entry>,
     in_flight: Identifiers,
     inbound: BTreeMap<PacketId, InboundId>,
     inbound_generation: u32,
@@ -180,8 +111,7 @@ impl RecoveredSession {
     /// The message that follows is accepted now; for [`Outbound::waiting_since`]. Without it nobody knows since when messages wait.
     pub fn note_time(&mut self, now: Instant) {
         let next = self.next_sequence.max(1);
-        let first = self.entries.slots.front();
-        let first = first.map_or(next, |(sequence, _)| *sequence);
+        let first = self.entries.front().map_or(next, |(first, _)| first);
         self.ages.note(now, first, next);
     }
 
@@ -319,7 +249,7 @@ impl RecoveredSession {
 
     /// The messages held, but for those of which only PUBREL is owed.
     pub fn messages(&self) -> impl Iterator<Item = MessageId> {
-        self.entries.values().filter_map(|entry| match entry {
+        self.entries.iter().filter_map(|(_, entry)| match entry {
             Entry::Queued(delivery) | Entry::InFlight(_, delivery) => Some(delivery.message.id()),
             Entry::Received(_) => None,
         })
@@ -328,7 +258,7 @@ impl RecoveredSession {
     /// What the messages held count towards a queue's bound, bytes; of those of which only PUBREL is owed nothing is held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let costs = self.entries.values().map(|entry| match entry {
+        let costs = self.entries.iter().map(|(_, entry)| match entry {
             Entry::Queued(delivery) | Entry::InFlight(_, delivery) => delivery.message.cost(),
             Entry::Received(_) => 0,
         });
@@ -353,13 +283,11 @@ impl RecoveredSession {
         self.len() == 0
     }
 
-    /// Fills a new session. Returns whether the sequences of its queue are as in the journal; if not (messages in the middle are missing) the whole
-    /// session must be written again.
-    pub fn restore(self, outbound: &mut Outbound, inbound: &mut Inbound) -> bool {
+    /// Fills a new session.
+    pub fn restore(self, outbound: &mut Outbound, inbound: &mut Inbound) {
         *inbound = Inbound::restore(self.inbound.into_values(), self.inbound_generation);
         let mut in_flight = Vec::new();
         let mut queue = Vec::new();
-        let mut first_queued = None;
         for (sequence, entry) in self.entries.into_iter() {
             match entry {
                 Entry::InFlight(packet_id, delivery) => {
@@ -370,21 +298,15 @@ impl RecoveredSession {
                 }
                 // Nobody keeps QoS 0 messages for a client that is away.
                 Entry::Queued(delivery) if delivery.qos == Qos::AtMostOnce => {}
-                Entry::Queued(delivery) => {
-                    first_queued.get_or_insert(sequence);
-                    queue.push(delivery);
-                }
+                Entry::Queued(delivery) => queue.push((sequence, delivery)),
             }
         }
-        let next_sequence = self.next_sequence.max(1);
-        let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
-        outbound.restore_stored(in_flight, queue, next_sequence);
+        outbound.restore_stored(in_flight, queue, self.next_sequence.max(1));
         outbound.set_ages(self.ages);
         outbound.add_finished(&self.finished);
         if let Some(next) = self.next_packet_id {
             outbound.set_next_packet_id(next);
         }
-        is_whole
     }
 }
 
@@ -421,13 +343,13 @@ mod tests {
     }
 
     /// `QUEUED sequence`, `FLIGHT sequence/identifier`, `RECEIVED sequence/identifier`.
-    fn restored(session: RecoveredSession) -> (Vec<String>, u16, bool) {
+    fn restored(session: RecoveredSession) -> (Vec<String>, u16) {
         let limits = OutboundLimits {
             messages: 10,
             bytes: 10_000,
         };
         let mut outbound = Outbound::new(limits, true);
-        let is_whole = session.restore(&mut outbound, &mut Inbound::default());
+        session.restore(&mut outbound, &mut Inbound::default());
         let held = outbound.held_from(0).map(|held| match held {
             Held::Queued { sequence, .. } => format!("queued {sequence}"),
             Held::InFlight {
@@ -444,32 +366,7 @@ mod tests {
                 format!("received {sequence}/{}", packet_id.value())
             }
         });
-        (held.collect(), outbound.next_packet_id().value(), is_whole)
-    }
-
-    #[test]
-    fn entries_are_found_wherever_they_were_put_and_places_of_those_gone_are_given_back() {
-        let mut entries = Entries::default();
-        let numbers = || (10..20).chain([40, 30, 5]).chain(50..250);
-        for sequence in numbers() {
-            entries.insert(sequence, Entry::Received(id(1)));
-        }
-        assert_eq!(entries.len(), 213);
-        for sequence in [0, 9, 20, 35, 41, u64::MAX] {
-            assert!(entries.get_mut(sequence).is_none(), "{sequence}");
-            assert!(!entries.remove(sequence), "{sequence}");
-        }
-        // The first one stays while all others are removed, in another order than they arrived.
-        for sequence in numbers().filter(|number| *number != 5) {
-            assert!(entries.get_mut(sequence).is_some(), "{sequence}");
-            assert!(entries.remove(sequence), "{sequence}");
-            assert!(!entries.remove(sequence), "{sequence} again");
-            assert!(entries.slots.len() <= 2 * entries.len() + GONE + 1);
-        }
-        entries.insert(12, Entry::Received(id(2)));
-        entries.insert(12, Entry::Received(id(3)));
-        let left: Vec<u64> = entries.into_iter().map(|(sequence, _)| sequence).collect();
-        assert_eq!(left, [5, 12]);
+        (held.collect(), outbound.next_packet_id().value())
     }
 
     #[test]
@@ -512,6 +409,21 @@ mod tests {
             assert!(known.is_empty() && identifiers.row.is_empty(), "{name}");
             assert!(identifiers.others.is_empty(), "{name}");
         }
+        // One that stays while others come and go, more often than there are identifiers.
+        let mut identifiers = Identifiers::default();
+        identifiers.insert(id(1), 1);
+        let mut next = id(2);
+        for sequence in 2..100_000 {
+            identifiers.insert(next, sequence);
+            assert_eq!(identifiers.remove(next), Some(sequence));
+            assert!(identifiers.row.len() <= 2 * GONE, "{sequence}");
+            next = if next.next() == id(1) {
+                id(2)
+            } else {
+                next.next()
+            };
+        }
+        assert_eq!(identifiers.remove(id(1)), Some(1));
         let mut identifiers = Identifiers::default();
         for sequence in [1, 2, 3] {
             identifiers.insert(id(sequence as u16), sequence);
@@ -542,10 +454,7 @@ mod tests {
             (4, 3 * message(b"x").cost())
         );
         let held = ["received 2/2", "in flight 3/3", "in flight 4/4", "queued 5"];
-        assert_eq!(
-            restored(session),
-            (held.map(String::from).to_vec(), 5, true)
-        );
+        assert_eq!(restored(session), (held.map(String::from).to_vec(), 5));
     }
 
     #[test]
@@ -555,16 +464,20 @@ mod tests {
         session.handle_assign(1, id(65535));
         session.handle_append(&append(1, Some(65535)), &message(b"x"));
         session.handle_done(id(65535), 2);
-        assert_eq!(restored(session), (Vec::new(), 1, true));
+        assert_eq!(restored(session), (Vec::new(), 1));
     }
 
     #[test]
-    fn a_gap_in_the_queue_is_told() {
+    fn a_queue_with_gaps_is_restored_with_its_sequences() {
         let mut session = RecoveredSession::default();
-        for sequence in [1, 2, 4] {
+        for sequence in 1..=5 {
             session.handle_append(&append(sequence, None), &message(b"x"));
         }
-        assert!(!restored(session).2);
+        session.handle_dropped(3);
+        session.handle_dropped(5);
+        assert_eq!(session.next_sequence(), 6);
+        let held = ["queued 1", "queued 2", "queued 4"];
+        assert_eq!(restored(session), (held.map(String::from).to_vec(), 1));
     }
 
     #[test]
@@ -591,6 +504,6 @@ mod tests {
         session.handle_done(id(9), 3);
         session.handle_dropped(7);
         session.handle_released(id(1));
-        assert_eq!(restored(session), (Vec::new(), 1, true));
+        assert_eq!(restored(session), (Vec::new(), 1));
     }
 }

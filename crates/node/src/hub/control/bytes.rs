@@ -44,6 +44,7 @@ mod kind {
     pub(super) const MERGE: u8 = 41;
     pub(super) const REFUSED: u8 = 30;
     pub(super) const REFUSAL_NOTED: u8 = 31;
+    pub(super) const MEMBERS_REFUSED: u8 = 32;
     pub(super) const REPLICATE: u8 = 20;
     pub(super) const BACKUPS_HELD: u8 = 21;
     pub(super) const BACKUPS_MISSING: u8 = 22;
@@ -337,6 +338,7 @@ impl Message<'_> {
                 kind::RETAINED
             }
             Self::Refused(numbers) => put_numbers(&mut out, numbers, kind::REFUSED),
+            Self::MembersRefused(numbers) => put_numbers(&mut out, numbers, kind::MEMBERS_REFUSED),
             Self::RefusalNoted(numbers) => put_numbers(&mut out, numbers, kind::REFUSAL_NOTED),
         };
         (kind, out)
@@ -456,6 +458,7 @@ impl<'a> Message<'a> {
                 messages: reader.rest_of(Reader::retained)?,
             },
             kind::REFUSED => Self::Refused(reader.numbers()?),
+            kind::MEMBERS_REFUSED => Self::MembersRefused(reader.numbers()?),
             kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
             kind::REPLICATE => {
                 let (stream, position) = (reader.stream()?, reader.u64()?);

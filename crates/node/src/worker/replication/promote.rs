@@ -310,7 +310,10 @@ impl Worker {
         let moved = Moved {
             marks: Marks::new(),
             accepted: backup.accepted.iter().map(|(uid, it)| (uid, *it)).collect(),
-            queue: backup.outbound.queue().cloned().collect(),
+            queue: {
+                let queue = backup.outbound.queue_from(0);
+                queue.map(|(_, delivery)| delivery.clone()).collect()
+            },
         };
         self.merge_own_branch(now, here, snapshot, merge, moved);
         changes.extend(self.sources.end_interests(&mut self.cx, key, &backup));

@@ -7,7 +7,7 @@ use thicket_mqtt::PacketId;
 use super::{pending::Pending, session_key::SessionKey};
 use crate::{
     ConnectionId, Peer,
-    messages::{NumberRuns, Origin},
+    messages::{NumberRuns, Origin, RefusedBy},
 };
 
 /// What this worker owes.
@@ -17,6 +17,8 @@ pub(in crate::worker) struct Debts {
     pub pending: Pending<Option<Debt>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     pub met: Vec<Debt>,
+    /// The same of messages that were refused.
+    pub refused: Vec<(Debt, RefusedBy)>,
     /// What waits until another node is sent a session, with its serial, that accepted a message and is not replicated yet.
     pub until_replicated: BTreeMap<(SessionKey, u64), Vec<SharedDebt>>,
     /// Connections to close, because their clients cannot be sent a refusal of a message.
@@ -32,7 +34,7 @@ struct DividedDebt {
     /// Conditions of the portions so far, and one until the last one was given.
     open: u64,
     /// It is over the limit of one of its destinations.
-    is_refused: bool,
+    refused: Option<RefusedBy>,
     owed: Debt,
 }
 
@@ -41,6 +43,7 @@ impl Debts {
         Self {
             pending: Pending::new(),
             met: Vec::new(),
+            refused: Vec::new(),
             until_replicated: BTreeMap::new(),
             to_close: Vec::new(),
             divided: BTreeMap::new(),
@@ -49,13 +52,13 @@ impl Debts {
     }
 
     /// Others have admitted these numbers. Returns what is owed for those that were over a limit on their way.
-    pub fn acknowledge(&mut self, runs: &NumberRuns) -> Vec<Debt> {
+    pub fn acknowledge(&mut self, runs: &NumberRuns) -> Vec<(Debt, RefusedBy)> {
         let Self { pending, met, .. } = self;
         let mut refused = Vec::new();
         for &(from, to) in runs {
             pending.acknowledge(from, to, |owed, is_refused| {
                 if is_refused {
-                    refused.extend(owed);
+                    refused.extend(owed.map(|owed| (owed, RefusedBy::Place)));
                 } else {
                     met.extend(owed);
                 }
@@ -85,7 +88,7 @@ impl Debts {
         self.last_divided += 1;
         let divided = DividedDebt {
             open: 1,
-            is_refused: false,
+            refused: None,
             owed,
         };
         self.divided.insert(self.last_divided, divided);
@@ -102,15 +105,15 @@ impl Debts {
     }
 
     /// A portion was refused; that does not meet its condition.
-    pub fn refuse_portion(&mut self, number: u64) {
+    pub fn refuse_portion(&mut self, number: u64, by: RefusedBy) {
         if let Some(divided) = self.divided.get_mut(&number) {
-            divided.is_refused = true;
+            divided.refused = divided.refused.max(Some(by));
         }
     }
 
     /// Conditions of portions were met. Meets the debt of each message that has no open condition left, or returns it if one of its portions was
     /// refused.
-    pub fn settle_portions(&mut self) -> Vec<Debt> {
+    pub fn settle_portions(&mut self) -> Vec<(Debt, RefusedBy)> {
         let mut refused = Vec::new();
         if self.divided.is_empty() {
             return refused;
@@ -130,18 +133,18 @@ impl Debts {
             if divided.open > 0 {
                 continue;
             }
-            let (owed, is_refused) = (divided.owed, divided.is_refused);
+            let (owed, by) = (divided.owed, divided.refused);
             self.divided.remove(&number);
-            match owed {
+            match (owed, by) {
                 // A member was chosen again for a portion.
-                Debt::Portion(whole) => {
-                    if is_refused {
-                        self.refuse_portion(whole);
+                (Debt::Portion(whole), by) => {
+                    if let Some(by) = by {
+                        self.refuse_portion(whole, by);
                     }
                     met.push(owed);
                 }
-                _ if is_refused => refused.push(owed),
-                _ => self.met.push(owed),
+                (_, Some(by)) => refused.push((owed, by)),
+                (_, None) => self.met.push(owed),
             }
         }
         refused
@@ -235,11 +238,14 @@ mod tests {
         let Debt::Portion(number) = whole else {
             panic!("it is a portion")
         };
-        debts.refuse_portion(number);
+        debts.refuse_portion(number, RefusedBy::Members);
+        debts.refuse_portion(number, RefusedBy::Place);
+        debts.refuse_portion(number, RefusedBy::Members);
         debts.met.push(whole);
         assert!(debts.settle_portions().is_empty());
         debts.met.push(whole);
-        assert_eq!(debts.settle_portions().len(), 1);
+        let refused = debts.settle_portions();
+        assert!(matches!(refused[..], [(Debt::Merge(7), RefusedBy::Place)]));
         assert!(debts.met.is_empty());
     }
 }

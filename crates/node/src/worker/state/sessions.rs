@@ -75,6 +75,8 @@ pub(in crate::worker) struct Session {
     /// Retained messages that arrived meanwhile, as messages.
     pub overtaken: Overtaken,
     pub dropped_messages: u64,
+    /// When messages of its queue are dropped that have expired by then; `None`: none expires.
+    pub messages_expire_at: Option<Instant>,
     /// This node's role for it.
     pub role: Role,
     /// Messages that came with it from elsewhere, and may still arrive here by themselves.
@@ -158,6 +160,7 @@ impl Session {
             gated_subacks: 0,
             overtaken: Overtaken::default(),
             dropped_messages: 0,
+            messages_expire_at: None,
             role: Role::Primary,
             imported: BTreeSet::new(),
             marks: Marks::new(),

@@ -26,6 +26,8 @@ pub(in crate::worker) enum Timer {
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.
     SessionExpiry { session: SessionKey, serial: u64 },
+    /// Messages that wait for a session may have expired.
+    MessageExpiry { session: SessionKey, serial: u64 },
     /// Wills that were being published when the node stopped are to be published again.
     RecoveredWills,
     /// The grace period of groups whose members were on nodes that are down is over.

@@ -10,7 +10,7 @@ use thicket_session::server::Message;
 
 use super::{
     V5, V311,
-    cluster::client_at,
+    cluster::{become_whole, client_at},
     id, play, play_with, qos, resuming,
     rights::{as_user, policy, with},
 };
@@ -189,6 +189,283 @@ fn a_message_that_waits_expires_and_one_that_leaves_says_what_is_left() {
         let heard = ["CONNACK present", "PUBLISH a '2' q1 #1 expiry=11"];
         world.client_with(resuming(V5, "client", 1000), &heard);
     });
+}
+
+#[test]
+fn a_message_of_qos_2_carries_its_topic_also_where_the_client_takes_aliases() {
+    play(|world| {
+        let connect = Connect {
+            topic_alias_maximum: 10,
+            ..Connect::new(V5, "client")
+        };
+        let client = world.client(connect, "CONNACK");
+        world.tester(client).acknowledges = true;
+        world.subscribe(client, "a", 2);
+        let publisher = world.plain("publisher");
+        for (of_qos, number) in [(2, 1), (2, 2), (1, 3), (1, 4), (2, 5)] {
+            world.publish(publisher, "a", &number.to_string(), of_qos, number);
+        }
+        world.run_for(500);
+        let heard = world.hear(client);
+        let published = heard.iter().filter(|said| said.starts_with("PUBLISH"));
+        let topics: Vec<&str> = published
+            .filter_map(|said| said.split(' ').nth(1))
+            .collect();
+        assert_eq!(topics, ["a", "a", "a@1", "@1", "a"], "{heard:?}");
+    });
+}
+
+/// Publishes a message that expires after a second.
+fn publish_expiring(world: &mut World, publisher: TesterId, topic: &str, number: u16) {
+    let payload = format!("old-{number}");
+    let publish = Publish {
+        qos: qos(1),
+        packet_id: PacketId::new(number),
+        message_expiry_interval: Some(1),
+        ..Publish::new(topic, payload.as_bytes())
+    };
+    world.send(publisher, &Packet::Publish(publish));
+}
+
+/// Messages that wait for a session, if it is there.
+fn queued(world: &World, client_id: &str) -> Option<usize> {
+    let sessions = world.sessions();
+    let session = sessions.iter().find(|(_, it)| it.client_id == client_id);
+    session.map(|(_, it)| it.queued_messages)
+}
+
+/// Queues with capacity for two small messages, by their number or by their bytes, that drop or refuse what is over it.
+fn small_queues() -> impl Iterator<Item = impl Fn(&mut NodeSpec)> {
+    [
+        (OnFull::Drop, true),
+        (OnFull::Drop, false),
+        (OnFull::Refuse, true),
+        (OnFull::Refuse, false),
+    ]
+    .into_iter()
+    .map(|(on_full, by_messages)| {
+        move |spec: &mut NodeSpec| {
+            spec.limits.on_full = on_full;
+            if by_messages {
+                spec.limits.queue_messages = 2;
+            } else {
+                spec.limits.queue_bytes = 2 * Message::cost_of(6);
+            }
+        }
+    })
+}
+
+#[test]
+fn what_has_expired_takes_no_other_messages_place_in_a_queue() {
+    for configure in small_queues() {
+        for filter in ["a", "$share/group/a"] {
+            play_with(&configure, |world| {
+                let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+                world.subscribe(client, filter, 1);
+                world.hang_up(client);
+                world.run_for(500);
+                let publisher = world.plain("publisher");
+                for number in 1..=2 {
+                    publish_expiring(world, publisher, "a", number);
+                }
+                world.expect(publisher, &["PUBACK 1", "PUBACK 2"]);
+                // They have just expired, and no time is left to notice.
+                world.run_for(1_000);
+                for number in 3..=4 {
+                    world.publish(publisher, "a", &number.to_string(), 1, number);
+                }
+                world.expect(publisher, &["PUBACK 3", "PUBACK 4"]);
+                let heard = [
+                    "CONNACK present",
+                    "PUBLISH a '3' q1 #1",
+                    "PUBLISH a '4' q1 #2",
+                ];
+                world.client_with(resuming(V5, "client", 1000), &heard);
+                let expired = world.traffic(0).into_iter().map(|it| it.expired_messages);
+                assert_eq!(expired.sum::<u64>(), 2, "seed {}", world.net.seed);
+            });
+        }
+    }
+}
+
+#[test]
+fn what_has_expired_is_dropped_without_its_client_between_messages_that_have_not() {
+    play(|world| {
+        let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        world.run_for(500);
+        let publisher = world.plain("publisher");
+        for number in 1..=6 {
+            if number % 2 == 0 {
+                publish_expiring(world, publisher, "a", number);
+            } else {
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+            }
+        }
+        world.run_for(500);
+        assert_eq!(queued(world, "client"), Some(6));
+        world.run_for(2_500);
+        assert_eq!(queued(world, "client"), Some(3));
+        let heard = [
+            "CONNACK present",
+            "PUBLISH a '1' q1 #1",
+            "PUBLISH a '3' q1 #2",
+            "PUBLISH a '5' q1 #3",
+        ];
+        world.client_with(resuming(V5, "client", 1000), &heard);
+    });
+}
+
+#[test]
+fn thousands_of_messages_that_expire_at_once_are_dropped_in_several_rounds() {
+    let world = &mut World::new(1, Weather::CALM);
+    let node = world.add_node(NodeSpec::new(1));
+    world.start(node);
+    let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+    world.subscribe(client, "a", 1);
+    world.hang_up(client);
+    let publisher = world.plain("publisher");
+    world.tester(publisher).acknowledges = true;
+    for number in 1..=12_000 {
+        publish_expiring(world, publisher, "a", number);
+        if number % 500 == 0 {
+            world.run_for(10);
+        }
+    }
+    assert_eq!(queued(world, "client"), Some(12_000));
+    world.run_for(5_000);
+    assert_eq!(queued(world, "client"), Some(0));
+}
+
+#[test]
+fn what_has_expired_of_one_session_takes_no_place_of_another_one_of_its_user() {
+    let mut world = World::new(1, Weather::CALM);
+    let mut spec = NodeSpec::new(1);
+    with(policy(&["ann"], "pattern #"))(&mut spec);
+    spec.listeners[0].allow_anonymous = true;
+    spec.limits.user_queue_bytes = 2 * Message::cost_of(6);
+    let node = world.add_node(spec);
+    world.start(node);
+    let world = &mut world;
+    let of_ann = |client_id| as_user("ann", resuming(V5, client_id, 1000));
+    for (client_id, topic) in [("one", "a"), ("two", "b")] {
+        let client = world.client(of_ann(client_id), "CONNACK");
+        world.subscribe(client, topic, 1);
+        world.hang_up(client);
+        world.run_for(500);
+    }
+    let publisher = world.plain("publisher");
+    for number in 1..=2 {
+        publish_expiring(world, publisher, "a", number);
+    }
+    world.publish(publisher, "b", "early", 1, 3);
+    world.run_for(500);
+    assert_eq!(queued(world, "two"), Some(0), "the bound is for both");
+    world.run_for(2_500);
+    world.publish(publisher, "b", "new", 1, 4);
+    world.run_for(500);
+    let counts = ["one", "two"].map(|client_id| queued(world, client_id));
+    assert_eq!(counts, [Some(0), Some(1)]);
+}
+
+#[test]
+fn what_has_expired_stays_away_after_sigkill_and_its_place_in_the_queue_is_free() {
+    for configure in small_queues() {
+        for kill_after_expiry in [false, true] {
+            let mut world = World::new(1, Weather::CALM);
+            let mut spec = NodeSpec::new(2);
+            spec.stores = true;
+            configure(&mut spec);
+            let node = world.add_node(spec);
+            world.start(node);
+            let world = &mut world;
+            let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+            world.subscribe(client, "a", 1);
+            world.hang_up(client);
+            world.run_for(500);
+            let publisher = world.plain("publisher");
+            for number in 1..=2 {
+                publish_expiring(world, publisher, "a", number);
+            }
+            world.expect(publisher, &["PUBACK 1", "PUBACK 2"]);
+            if kill_after_expiry {
+                world.run_for(3_000);
+                assert_eq!(queued(world, "client"), Some(0));
+            }
+            world.kill(node);
+            world.start(node);
+            world.run_for(3_000);
+            assert_eq!(queued(world, "client"), Some(0), "{kill_after_expiry}");
+            let publisher = world.plain("another publisher");
+            for number in 3..=4 {
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+            }
+            world.expect(publisher, &["PUBACK 3", "PUBACK 4"]);
+            // A gap in its sequences is no fault.
+            world.kill(node);
+            world.start(node);
+            world.run_for(3_000);
+            let heard = [
+                "CONNACK present",
+                "PUBLISH a '3' q1 #1",
+                "PUBLISH a '4' q1 #2",
+            ];
+            world.client_with(resuming(V5, "client", 1000), &heard);
+        }
+    }
+}
+
+#[test]
+fn what_has_expired_gives_its_place_back_at_the_backup_too_and_on_another_node() {
+    for configure in small_queues() {
+        let mut world = World::new(1, Weather::CALM);
+        for _ in 0..3 {
+            let mut spec = NodeSpec::new(1);
+            spec.backups = 1;
+            configure(&mut spec);
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_whole(&mut world);
+        let world = &mut world;
+        let client = client_at(world, 0, resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        world.run_for(2_000);
+        let at = |world: &World, client_id: &str| {
+            let sessions = world.sessions();
+            let session = sessions.iter().find(|(_, it)| it.client_id == client_id);
+            session.map(|(node, _)| *node)
+        };
+        let publisher = client_at(world, 2, Connect::new(V5, "publisher"), "CONNACK");
+        for round in 0..3 {
+            for number in 1..=2 {
+                publish_expiring(world, publisher, "a", number);
+            }
+            world.expect(publisher, &["PUBACK 1", "PUBACK 2"]);
+            world.run_for(1_000);
+            if round == 0 {
+                let node = at(world, "client").expect("it is somewhere");
+                assert_eq!(node, 0);
+                world.kill(node);
+                world.run_for(5_000);
+                assert_ne!(at(world, "client"), None, "it has failed over");
+            }
+            world.run_for(3_000);
+            assert_eq!(queued(world, "client"), Some(0), "round {round}");
+        }
+        for number in 3..=4 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.expect(publisher, &["PUBACK 3", "PUBACK 4"]);
+        let back = world.connect(2, resuming(V5, "client", 1000));
+        let heard = world.hear(back);
+        let payloads: Vec<bool> = ["'3'", "'4'"]
+            .map(|payload| heard.iter().any(|said| said.contains(payload)))
+            .to_vec();
+        assert_eq!((heard.len(), payloads), (3, vec![true, true]), "{heard:?}");
+    }
 }
 
 #[test]

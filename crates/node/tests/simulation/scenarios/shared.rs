@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use thicket_mqtt::{Connect, Packet, Subscribe, SubscribeFilter};
+use thicket_node::OnFull;
+use thicket_session::server::Message;
 
 use super::{
     V5,
@@ -153,6 +155,152 @@ fn a_message_for_one_of_thousands_of_groups_costs_its_receiver_as_much_as_for_on
     // A round takes a millisecond at least; with all groups counted for each message thousands would be needed.
     world.run_for(1_500);
     assert_eq!(payloads(&mut world, member).len(), GROUPS * MESSAGES);
+}
+
+/// Members of a group at these nodes: one that acknowledges nothing, and has capacity for few messages, at the first of them, the others elsewhere.
+fn members_of_which_one_is_stuck(
+    world: &mut World,
+    places: &[usize],
+    is_persistent: bool,
+    of_qos: u8,
+) -> Vec<TesterId> {
+    let mut members = Vec::new();
+    for (number, node) in places.iter().enumerate() {
+        let client_id = format!("member-{number}");
+        let mut connect = resuming(V5, &client_id, if is_persistent { 1000 } else { 0 });
+        connect.receive_maximum = Some(if number == 0 { 1 } else { 1000 });
+        let member = client_at(world, *node, connect, "CONNACK");
+        world.tester(member).acknowledges = number > 0;
+        world.subscribe(member, "$share/group/a", of_qos);
+        members.push(member);
+    }
+    world.run_for(2_000);
+    for member in &members {
+        world.tester(*member).take_heard();
+    }
+    members
+}
+
+#[test]
+fn a_member_whose_queue_is_full_leaves_messages_to_others_wherever_they_are() {
+    // The nodes of the stuck member, of the other one, and of the publisher; workers of a node.
+    let places: [(&[usize], usize, u8); 6] = [
+        (&[0, 0], 0, 3),
+        (&[0, 0], 1, 1),
+        (&[0, 0], 1, 3),
+        (&[0, 1], 0, 2),
+        (&[0, 1], 1, 2),
+        (&[0, 1], 2, 2),
+    ];
+    let bounds = [(OnFull::Drop, true), (OnFull::Refuse, false)];
+    let kinds = [(1, false), (2, true), (1, true), (2, false)];
+    for (members_at, publisher_at, workers) in places {
+        for (on_full, by_messages) in bounds {
+            for (of_qos, is_persistent) in kinds {
+                let mut world = World::new(1, Weather::CALM);
+                for _ in 0..3 {
+                    let mut spec = NodeSpec::new(workers);
+                    spec.limits.on_full = on_full;
+                    if by_messages {
+                        spec.limits.queue_messages = 10;
+                    } else {
+                        spec.limits.queue_bytes = 10 * Message::cost_of(3);
+                    }
+                    let node = world.add_node(spec);
+                    world.start(node);
+                }
+                become_whole(&mut world);
+                let world = &mut world;
+                let members =
+                    members_of_which_one_is_stuck(world, members_at, is_persistent, of_qos);
+                let publisher = client_at(
+                    world,
+                    publisher_at,
+                    Connect::new(V5, "publisher"),
+                    "CONNACK",
+                );
+                world.tester(publisher).acknowledges = true;
+                for number in 1..=60 {
+                    world.publish(publisher, "a", &number.to_string(), of_qos, number);
+                }
+                world.run_for(3_000);
+                let case = format!(
+                    "{members_at:?}, {publisher_at}, {on_full:?}, QoS {of_qos}, {is_persistent}"
+                );
+                let heard = world.tester(publisher).take_heard();
+                let last = if of_qos == 1 { "PUBACK" } else { "PUBCOMP" };
+                let done = |said: &&String| said.starts_with(last) && !said.contains("0x97");
+                assert_eq!(heard.iter().filter(done).count(), 60, "{case}: {heard:?}");
+                let sessions = world.sessions();
+                let kept = |client_id: &str| {
+                    let session = sessions.iter().find(|(_, it)| it.client_id == client_id);
+                    session.map_or(0, |(_, it)| it.queued_messages + it.inflight)
+                };
+                let stuck = kept("member-0");
+                let come = payloads(world, members[1]).len();
+                assert!((1..=11).contains(&stuck), "{case}: {stuck}");
+                assert_eq!(stuck + come, 60, "{case}: {stuck} wait");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_of_which_all_members_are_full_drops_or_refuses_a_message_once() {
+    for on_full in [OnFull::Drop, OnFull::Refuse] {
+        for publisher_at in 0..3 {
+            let mut world = World::new(1, Weather::CALM);
+            for workers in 1..=3 {
+                let mut spec = NodeSpec::new(workers);
+                spec.limits.on_full = on_full;
+                spec.limits.queue_messages = 2;
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_whole(&mut world);
+            let world = &mut world;
+            for (number, node) in [1, 2, 2].into_iter().enumerate() {
+                let client_id = format!("member-{number}");
+                let connect = resuming(V5, &client_id, 1000);
+                let member = client_at(world, node, connect, "CONNACK");
+                world.subscribe(member, "$share/group/a", 1);
+                world.hang_up(member);
+            }
+            world.run_for(2_000);
+            let publisher = client_at(
+                world,
+                publisher_at,
+                Connect::new(V5, "publisher"),
+                "CONNACK",
+            );
+            for number in 1..=9 {
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+            }
+            world.run_for(3_000);
+            let case = format!("{on_full:?}, published at {publisher_at}");
+            let heard = world.tester(publisher).take_heard();
+            let refused = heard.iter().filter(|said| said.ends_with("0x97")).count();
+            let expected = if on_full == OnFull::Refuse { 3 } else { 0 };
+            assert_eq!((heard.len(), refused), (9, expected), "{case}: {heard:?}");
+            let sessions = world.sessions();
+            let kept: usize = sessions.iter().map(|(_, it)| it.queued_messages).sum();
+            assert_eq!(kept, 6, "{case}");
+            let traffic = (0..3).flat_map(|node| world.traffic(node));
+            let lost = traffic.map(|it| {
+                let owed = it.unacknowledged_messages;
+                [it.queue_dropped_messages, it.queue_refused_messages, owed]
+            });
+            let lost = lost.fold([0; 3], |sum: [u64; 3], it| {
+                std::array::from_fn(|at| sum[at] + it[at])
+            });
+            let expected = if on_full == OnFull::Refuse {
+                [0, 3, 0]
+            } else {
+                [3, 0, 0]
+            };
+            assert_eq!(lost, expected, "{case}");
+        }
+    }
 }
 
 /// Sends one SUBSCRIBE with all these filters.

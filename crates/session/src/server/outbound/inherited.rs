@@ -1,6 +1,9 @@
-//! Messages in flight under identifiers that are not among the consecutive ones: another node gave them, or this one did before another node had the
-//! session too. And a window that is rebuilt from what another node, or a store, says of it.
+//! Messages in flight under identifiers that are not among the consecutive ones: another node gave them, this one did before another node had the
+//! session too, or most that were sent after them are acknowledged. And a window that is rebuilt from what another node, or a store, says of it.
 
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 use thicket_mqtt::{PacketId, Qos};
 
 use super::{Acknowledged, Delivery, Outbound, Redelivery, Slot, State, next_id};
@@ -10,7 +13,76 @@ use super::{Acknowledged, Delivery, Outbound, Redelivery, Slot, State, next_id};
 /// before (rule 9 between nodes).
 pub(super) const BRANCH: u16 = 21_845;
 /// Free identifiers between two in flight beyond which those before are kept apart.
-const GAP: usize = 64;
+pub(super) const GAP: usize = 64;
+
+/// What is in flight and kept apart; none of it is `Free`.
+#[derive(Debug, Default)]
+pub(super) struct Inherited {
+    by_sequence: BTreeMap<u64, (PacketId, Slot)>,
+    sequences: HashMap<PacketId, u64, foldhash::fast::FixedState>,
+    /// What has a sequence below this has been sent again on the present connection.
+    cursor: u64,
+}
+
+impl Inherited {
+    fn insert(&mut self, id: PacketId, slot: Slot) {
+        self.sequences.insert(id, slot.sequence);
+        self.by_sequence.insert(slot.sequence, (id, slot));
+    }
+
+    pub fn has(&self, id: PacketId) -> bool {
+        self.sequences.contains_key(&id)
+    }
+
+    pub fn find(&self, id: PacketId) -> Option<&Slot> {
+        let sequence = self.sequences.get(&id)?;
+        self.by_sequence.get(sequence).map(|(_, slot)| slot)
+    }
+
+    pub fn state_mut(&mut self, id: PacketId) -> Option<&mut State> {
+        let sequence = self.sequences.get(&id)?;
+        let slot = self.by_sequence.get_mut(sequence);
+        slot.map(|(_, slot)| &mut slot.state)
+    }
+
+    fn remove(&mut self, id: PacketId) -> Option<Slot> {
+        let sequence = self.sequences.remove(&id)?;
+        self.by_sequence.remove(&sequence).map(|(_, slot)| slot)
+    }
+
+    /// All of it, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
+        self.by_sequence.values().map(|(id, slot)| (*id, slot))
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_sequence.len()
+    }
+
+    /// Whether any of it is still to be sent again.
+    pub fn owes_again(&self) -> bool {
+        self.by_sequence.range(self.cursor..).next().is_some()
+    }
+
+    /// The first that is still to be sent again.
+    pub fn next_owed(&mut self) -> Option<(PacketId, &mut Slot)> {
+        let (_, (id, slot)) = self.by_sequence.range_mut(self.cursor..).next()?;
+        Some((*id, slot))
+    }
+
+    /// The first that was to be sent again has been.
+    pub fn pass(&mut self) {
+        let owed = self.by_sequence.range(self.cursor..).next();
+        self.cursor = owed.map_or(self.cursor, |(sequence, _)| sequence + 1);
+    }
+
+    pub fn handle_resume(&mut self) {
+        self.cursor = 0;
+        for (_, slot) in self.by_sequence.values_mut() {
+            slot.sent = false;
+        }
+    }
+}
 
 impl Outbound {
     /// Another node may have the session too: identifiers jump by a third of their range.
@@ -27,7 +99,7 @@ impl Outbound {
         let mut left = Vec::new();
         for redelivery in in_flight {
             let (id, state) = state_of(redelivery);
-            let is_free = self.inherited_index(id).is_none() && self.has_identifier();
+            let is_free = !self.is_inherited(id) && self.has_identifier();
             match state {
                 state if is_free => {
                     let slot = Slot {
@@ -36,7 +108,7 @@ impl Outbound {
                         sequence: self.next_sequence,
                     };
                     self.next_sequence += 1;
-                    self.inherited.push((id, slot));
+                    self.inherited.get_or_insert_default().insert(id, slot);
                 }
                 State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
                     left.push(delivery);
@@ -60,17 +132,16 @@ impl Outbound {
         self.next_sequence = self.next_sequence.max(next);
     }
 
-    /// The same with the sequences they had; the queue comes after them with `queue`, without a gap before `next_sequence`.
+    /// The same with the sequences they had; `queue` comes after them, all before `next_sequence`.
     pub fn restore_stored(
         &mut self,
         in_flight: impl IntoIterator<Item = (u64, Redelivery)>,
-        queue: impl IntoIterator<Item = Delivery>,
+        queue: impl IntoIterator<Item = (u64, Delivery)>,
         next_sequence: u64,
     ) {
         self.restore_numbered(in_flight);
-        for delivery in queue {
-            self.note_queued(&delivery);
-            self.queue.push_back(delivery);
+        for (sequence, delivery) in queue {
+            self.push_queue(sequence, delivery);
         }
         self.next_sequence = next_sequence;
     }
@@ -79,14 +150,14 @@ impl Outbound {
     fn restore_numbered(&mut self, in_flight: impl IntoIterator<Item = (u64, Redelivery)>) -> u64 {
         let mut next = 0;
         self.slots.clear();
-        self.inherited.clear();
+        self.free = 0;
+        self.inherited = None;
         for (sequence, redelivery) in in_flight {
             next = sequence + 1;
             let (id, state) = state_of(redelivery);
             let index = self.index_of(id);
             let is_repeated = |slot: &Slot| !matches!(slot.state, State::Free);
-            if self.slots.get(index).is_some_and(is_repeated) || self.inherited_index(id).is_some()
-            {
+            if self.slots.get(index).is_some_and(is_repeated) || self.is_inherited(id) {
                 continue;
             }
             let follows = (self.slots.len()..=self.slots.len() + GAP).contains(&index);
@@ -95,6 +166,7 @@ impl Outbound {
                 self.first_id = id.value();
             }
             let index = self.index_of(id);
+            self.free += index - self.slots.len();
             self.slots.resize_with(index + 1, Slot::default);
             self.slots[index].state = state;
             self.slots[index].sequence = sequence;
@@ -114,46 +186,59 @@ impl Outbound {
         }
     }
 
-    /// Moves what is in flight to what was inherited; identifiers continue as they would have.
-    fn inherit_slots(&mut self) {
-        let next = self.next_packet_id();
-        let is_sent_again = self.inherited_cursor == self.inherited.len();
-        for index in 0..self.slots.len() {
-            let id = self.id_at(index);
-            let slot = std::mem::take(&mut self.slots[index]);
+    /// Keeps what is in flight apart; identifiers continue as they would have.
+    pub(super) fn inherit_slots(&mut self) {
+        if self.slots.is_empty() {
+            return;
+        }
+        let (first, next) = (self.id_at(0), self.next_packet_id());
+        self.first_id = next.value();
+        let inherited = self.inherited.get_or_insert_default();
+        let is_sent_again = !inherited.owes_again();
+        let ids = std::iter::successors(Some(first), |id| Some(id.next()));
+        for (index, (id, slot)) in ids.zip(self.slots.drain(..)).enumerate() {
             if !matches!(slot.state, State::Free) {
-                self.inherited_cursor += usize::from(is_sent_again && index < self.cursor);
-                self.inherited.push((id, slot));
+                if is_sent_again && index < self.cursor {
+                    inherited.cursor = slot.sequence + 1;
+                }
+                inherited.insert(id, slot);
             }
         }
-        self.slots.clear();
+        self.free = 0;
         self.cursor = 0;
-        self.first_id = next.value();
     }
 
-    pub(super) fn inherited_index(&self, id: PacketId) -> Option<usize> {
-        self.inherited.iter().position(|(other, _)| *other == id)
+    fn is_inherited(&self, id: PacketId) -> bool {
+        self.inherited.as_ref().is_some_and(|it| it.has(id))
     }
 
     /// Skips identifiers that are in use for what was inherited.
     pub(super) fn pass_inherited(&mut self) {
-        while self.inherited_index(self.id_at(self.slots.len())).is_some() {
+        while self.is_inherited(self.next_packet_id()) {
+            if self.is_sparse() {
+                self.inherit_slots();
+            }
             if self.slots.is_empty() {
                 self.first_id = next_id(self.first_id);
             } else {
                 self.slots.push_back(Slot::default());
+                self.free += 1;
             }
         }
     }
 
     pub(super) fn finish_inherited(&mut self, id: PacketId) -> Acknowledged {
-        let Some(index) = self.inherited_index(id) else {
+        let Some(inherited) = &mut self.inherited else {
             return Acknowledged::Unknown;
         };
-        let (_, slot) = self.inherited.remove(index);
-        self.note_left(&slot.state);
+        let Some(slot) = inherited.remove(id) else {
+            return Acknowledged::Unknown;
+        };
         self.in_window -= u16::from(slot.sent);
-        self.inherited_cursor -= usize::from(index < self.inherited_cursor);
+        if inherited.len() == 0 {
+            self.inherited = None;
+        }
+        self.note_left(&slot.state);
         Acknowledged::Done
     }
 }

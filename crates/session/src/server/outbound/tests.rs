@@ -198,6 +198,70 @@ fn what_expired_in_the_queue_is_not_sent() {
     );
 }
 
+/// What waits, with its sequences.
+fn waiting(outbound: &Outbound) -> Vec<(u64, Vec<u8>)> {
+    let queue = outbound.queue_from(0);
+    queue
+        .map(|(sequence, delivery)| (sequence, delivery.message.payload().to_vec()))
+        .collect()
+}
+
+#[test]
+fn what_expired_anywhere_in_the_queue_is_dropped_and_no_longer_counts() {
+    // [MQTT-3.3.2-5]
+    let mut outbound = Outbound::new(LIMITS, true);
+    let tally = Tally::default();
+    outbound.set_tally(Some(tally.clone()));
+    for (payload, expires_ms) in [
+        (0, None),
+        (1, Some(5)),
+        (2, Some(9)),
+        (3, Some(5)),
+        (4, None),
+    ] {
+        let expires_at = expires_ms.map(Instant::from_millis);
+        outbound.enqueue_accepted(delivery(Qos::AtLeastOnce, &[payload], expires_at));
+    }
+    assert_eq!(outbound.next_expiry(), Some(Instant::from_millis(5)));
+    assert_eq!(outbound.drop_expired(Instant::from_millis(4)), None);
+    let five = Instant::from_millis(5);
+    assert_eq!(outbound.drop_expired(five), Some(2));
+    assert_eq!(outbound.drop_expired(five), Some(4));
+    assert_eq!(outbound.drop_expired(five), None);
+    assert_eq!(outbound.next_expiry(), Some(Instant::from_millis(9)));
+    let left = [(1, vec![0]), (3, vec![2]), (5, vec![4])];
+    assert_eq!(waiting(&outbound), left);
+    assert_eq!((outbound.queued(), tally.waiting().messages), (3, 3));
+    assert_eq!(outbound.queued_bytes(), tally.waiting().bytes);
+    assert_eq!(
+        sent(outbound.pull(five, 10)),
+        (1, false, vec![0]),
+        "the rest is sent in order"
+    );
+    assert_eq!(sent(outbound.pull(five, 10)), (2, false, vec![2]));
+    assert_eq!(outbound.next_expiry(), None, "it no longer waits");
+    assert_eq!(outbound.sequence_of(id(2)), 3);
+    assert_eq!(sent(outbound.pull(five, 10)), (3, false, vec![4]));
+    assert_eq!(tally.waiting(), Waiting::default());
+}
+
+#[test]
+fn a_queue_that_is_resequenced_expires_as_before() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    for payload in 0..4 {
+        let expires_at = (payload % 2 == 1).then(|| Instant::from_millis(5));
+        outbound.enqueue_accepted(delivery(Qos::AtLeastOnce, &[payload], expires_at));
+    }
+    outbound.retain_queue(|delivery| delivery.message.payload() != [1]);
+    assert!(outbound.adopt(Vec::new()).is_empty());
+    let queue = [(5, vec![0]), (6, vec![2]), (7, vec![3])];
+    assert_eq!(waiting(&outbound), queue);
+    assert_eq!(outbound.drop_expired(Instant::from_millis(5)), Some(7));
+    assert_eq!(outbound.drop_expired(Instant::from_millis(5)), None);
+    assert_eq!(outbound.take_queue().len(), 2);
+    assert_eq!((outbound.queued(), outbound.queued_bytes()), (0, 0));
+}
+
 #[test]
 fn a_full_queue_refuses_by_messages_and_by_bytes() {
     let mut by_messages = Outbound::new(
@@ -250,11 +314,13 @@ fn a_tally_counts_what_waits_in_the_queues_that_have_it() {
     expect(&one, &other, 3);
     let taken = one.take_queue();
     expect(&one, &other, 1);
-    one.prepend(taken.into());
+    for delivery in taken {
+        one.enqueue_accepted(delivery);
+    }
     expect(&one, &other, 3);
     one.set_tally(None);
     expect(&Outbound::new(LIMITS, true), &other, 1);
-    other.restore_stored([], [delivery(Qos::AtLeastOnce, b"stored", None)], 9);
+    other.restore_stored([], [(8, delivery(Qos::AtLeastOnce, b"stored", None))], 9);
     expect(&Outbound::new(LIMITS, true), &other, 2);
 }
 
@@ -440,4 +506,96 @@ fn what_another_node_had_in_flight_is_adopted_unless_its_identifier_is_in_use() 
         sequences.last().map(|last| last + 1),
         Some(outbound.next_sequence())
     );
+}
+
+/// Sends what the window of ten allows, and acknowledges all of it but what `stays` says.
+fn serve(outbound: &mut Outbound, stays: impl Fn(u16) -> bool) {
+    let now = Instant::from_millis(0);
+    while let Some(started) = outbound.pull(now, 10) {
+        let (value, is_again, _) = sent(Some(started));
+        assert!(!is_again, "{value}");
+        if !stays(value) {
+            assert_eq!(outbound.handle_puback(id(value)), Acknowledged::Done);
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_never_acknowledged_leaves_all_other_identifiers_to_others() {
+    // [MQTT-2.2.1-4]
+    let mut outbound = Outbound::new(LIMITS, true);
+    let mut in_use = std::collections::BTreeSet::new();
+    let stays = [3, 500, 65_000];
+    for number in 0..200_000_u32 {
+        outbound
+            .enqueue(delivery(Qos::AtLeastOnce, &number.to_le_bytes(), None))
+            .expect("below its bound");
+        let (value, _, payload) = sent(outbound.pull(Instant::from_millis(0), 10));
+        assert!(in_use.insert(value), "{value} is in use");
+        assert_eq!(payload, number.to_le_bytes());
+        if !(number < 65_535 && stays.contains(&value)) {
+            assert_eq!(outbound.handle_puback(id(value)), Acknowledged::Done);
+            in_use.remove(&value);
+        }
+        assert!(outbound.slots.len() <= 2 * GAP + 10, "{number}");
+    }
+    assert_eq!(outbound.inflight(), 3);
+    // They are sent again in their order, and end when they are acknowledged.
+    outbound.handle_resume();
+    for value in stays {
+        let (again, dup, _) = sent(outbound.pull(Instant::from_millis(0), 10));
+        assert_eq!((again, dup), (value, true));
+        assert_eq!(outbound.handle_puback(id(value)), Acknowledged::Done);
+    }
+    assert!(outbound.is_empty());
+}
+
+#[test]
+fn identifiers_are_given_in_the_same_order_by_a_session_that_was_restored() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    for number in 0..60_000_u32 {
+        outbound.enqueue_accepted(delivery(Qos::AtLeastOnce, &number.to_le_bytes(), None));
+        serve(&mut outbound, |value| value % 10_000 == 7);
+    }
+    let mut restored = Outbound::new(LIMITS, true);
+    restored.restore(outbound.in_flight());
+    restored.set_next_packet_id(outbound.next_packet_id());
+    restored.handle_resume();
+    while restored.pull(Instant::from_millis(0), 10).is_some() {}
+    assert_eq!(flying(&restored), flying(&outbound));
+    for number in 0..70_000_u32 {
+        let [one, other] = [&mut outbound, &mut restored].map(|outbound| {
+            outbound.enqueue_accepted(delivery(Qos::AtLeastOnce, &number.to_le_bytes(), None));
+            let (value, _, _) = sent(outbound.pull(Instant::from_millis(0), 10));
+            outbound.handle_puback(id(value));
+            value
+        });
+        assert_eq!(one, other);
+        let is_in_use = one % 10_000 == 7 && one < 60_000;
+        assert!(!is_in_use, "{one}");
+    }
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_is_sent_as_many_as_may_be_in_flight() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    let begin = |outbound: &mut Outbound| {
+        let kept = || delivery(Qos::AtLeastOnce, b"", None);
+        outbound.begin(Qos::AtLeastOnce, u16::MAX, false, kept)
+    };
+    let begun: Vec<PacketId> = std::iter::from_fn(|| begin(&mut outbound)).collect();
+    assert_eq!((begun.len(), outbound.inflight()), (IN_FLIGHT, IN_FLIGHT));
+    // What is acknowledged out of order makes a place each time, and no identifier in use is given again.
+    let mut in_use: std::collections::BTreeSet<PacketId> = begun.iter().copied().collect();
+    for packet_id in begun.iter().step_by(2) {
+        assert_eq!(outbound.handle_puback(*packet_id), Acknowledged::Done);
+        in_use.remove(packet_id);
+        let next = begin(&mut outbound).expect("one is free");
+        assert!(in_use.insert(next), "{next:?}");
+        assert_eq!(begin(&mut outbound), None);
+    }
+    for packet_id in in_use {
+        assert_eq!(outbound.handle_puback(packet_id), Acknowledged::Done);
+    }
+    assert!(outbound.is_empty());
 }

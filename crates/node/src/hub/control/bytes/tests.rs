@@ -202,6 +202,7 @@ fn messages() -> Vec<Message<'static>> {
             messages: vec![retained(1, b"record"), retained(2, b"")],
         },
         Message::Refused(refused()),
+        Message::MembersRefused(refused()),
         Message::RefusalNoted(refused()),
         Message::Replicate {
             stream,
@@ -327,6 +328,7 @@ fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
             Message::Register { .. }
                 | Message::Retained { .. }
                 | Message::Refused(_)
+                | Message::MembersRefused(_)
                 | Message::RefusalNoted(_)
                 | Message::BackupReport {
                     report: BackupReport::Missing(_),
