@@ -142,15 +142,16 @@ class Node:
 
 
 class Cluster:
-    """The nodes of one test case; started together, all see each other."""
+    """The nodes of one test case; started together, all see each other. `environments`: of each node, if they differ."""
 
-    def __init__(self, size, arguments):
+    def __init__(self, size, arguments, environments=None):
         for _ in range(START_ATTEMPTS):
             self.nodes = []
             try:
                 for number in range(size):
                     seeds = [node.port for node in self.nodes]
-                    self.nodes.append(Node(f"node-{number + 1}", seeds, arguments))
+                    environment = environments[number] if environments else None
+                    self.nodes.append(Node(f"node-{number + 1}", seeds, arguments, environment))
                 if all(node.wait_until_ready(size) for node in self.nodes):
                     return
                 # Somebody else may have taken a port between our looking for it and the node's listening.

@@ -64,6 +64,8 @@ mirror! {
         wire_version: Option<u16> = wire_version,
         /// Round trip of the link; none for the node that answers.
         rtt_us: Option<u64> = rtt_us,
+        /// Milliseconds that its clock is ahead of that of the node that answers (negative: behind); none: not known, or it is that node.
+        clock_ahead_ms: Option<i64> = clock_ahead_ms,
         /// Name of the key that authenticates its link, or that the node that answers uses; none if links are not authenticated or go through other nodes.
         key: Option<String> = key,
         /// Clients connected to it.
@@ -84,8 +86,8 @@ mirror! {
 }
 
 impl NodeEntry {
-    /// A line for each setting that should be the same on all nodes and is not, and for each name that several nodes have now: those are shown with
-    /// their identities.
+    /// A line for each setting that should be the same on all nodes and is not, for each clock that is far from that of the node that answers, and for
+    /// each name that several nodes have now: those are shown with their identities.
     #[must_use]
     pub fn disagreements_of(nodes: &[Self]) -> Vec<String> {
         let is_shared = |node: &Self| {
@@ -100,6 +102,9 @@ impl NodeEntry {
             };
             let words = node.disagreements.iter();
             lines.extend(words.map(|words| format!("{shown}: {words}")));
+            if let Some(words) = node.clock_ahead_ms.and_then(far_clock) {
+                lines.push(format!("{shown}: {words}"));
+            }
             if (node.is_self || node.reachable) && is_shared(node) {
                 lines.push(format!(
                     "{shown}: another node has the same name: give each one of its own"
@@ -108,6 +113,15 @@ impl NodeEntry {
         }
         lines
     }
+}
+
+/// From this difference on, clocks are far from each other, ms.
+const FAR_MS: u64 = 2_000;
+
+fn far_clock(ahead_ms: i64) -> Option<String> {
+    let seconds = ahead_ms.unsigned_abs() as f64 / 1000.0;
+    let way = if ahead_ms > 0 { "ahead" } else { "behind" };
+    (ahead_ms.unsigned_abs() >= FAR_MS).then(|| format!("the clock is {seconds:.1} s {way}"))
 }
 
 fn in_words(all: Vec<thicket_node::Disagreement>) -> Vec<String> {

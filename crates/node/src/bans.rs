@@ -7,13 +7,15 @@
 //!          TEXT in hexadecimal: it may hold what a topic may not
 //! payload  JSON with a version
 //! ```
+//!
+//! It ends when the message expires: each node counts that time on its own clock, so no node uses the time of day of another one.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use thicket_session::time::WallClock;
+use thicket_session::time::{Instant, WallClock};
 
 /// Topics of bans.
 pub(crate) const BANS: &str = "$thicket/bans/";
@@ -81,9 +83,9 @@ pub struct Ban {
     pub reason: String,
     /// Who banned it; none: the API has no users.
     pub by: Option<String>,
-    /// Since when.
+    /// Since when; if it does not end by itself, by the clock of the node that banned it.
     pub since: WallClock,
-    /// Until when; none: until it is lifted.
+    /// Until when, by the clock of this node; none: until it is lifted.
     pub until: Option<WallClock>,
 }
 
@@ -111,14 +113,14 @@ struct Payload {
     reason: String,
     by: Option<String>,
     since_ms: u64,
-    until_ms: Option<u64>,
+    lasts_ms: Option<u64>,
 }
 
 /// All bans, as workers look them up.
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
     /// Until when each holds.
-    by_subject: HashMap<BanSubject, Option<WallClock>>,
+    by_subject: HashMap<BanSubject, Option<Instant>>,
 }
 
 impl fmt::Display for BanSubject {
@@ -258,43 +260,46 @@ impl Ban {
             reason: self.reason.clone(),
             by: self.by.clone(),
             since_ms: self.since.as_unix_millis(),
-            until_ms: self.until.map(WallClock::as_unix_millis),
+            lasts_ms: self.until.map(|until| ms_between(self.since, until)),
         };
         serde_json::to_vec(&payload).expect("a ban is plain data")
     }
 
-    /// `None`: it is of another version, or no ban.
-    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+    /// `until`: when the message expires. `None`: it is of another version, or no ban.
+    pub(crate) fn decode(payload: &[u8], until: Option<WallClock>) -> Option<Self> {
         let payload: Payload = serde_json::from_slice(payload).ok()?;
+        let until_ms = until.map(WallClock::as_unix_millis);
+        let since_ms = match until_ms.zip(payload.lasts_ms) {
+            Some((until_ms, lasts_ms)) => until_ms.saturating_sub(lasts_ms),
+            None => payload.since_ms,
+        };
         let ban = Self {
             subject: payload.subject,
             reason: payload.reason,
             by: payload.by,
-            since: WallClock::from_unix_millis(payload.since_ms),
-            until: payload.until_ms.map(WallClock::from_unix_millis),
+            since: WallClock::from_unix_millis(since_ms),
+            until,
         };
         (payload.version == VERSION).then_some(ban)
     }
+}
 
-    /// Whether it has ended.
-    #[must_use]
-    pub fn is_over(&self, now: WallClock) -> bool {
-        self.until.is_some_and(|until| until <= now)
-    }
+const fn ms_between(since: WallClock, until: WallClock) -> u64 {
+    (until.as_unix_millis()).saturating_sub(since.as_unix_millis())
 }
 
 impl Bans {
-    pub(crate) fn new(bans: impl IntoIterator<Item = Ban>) -> Self {
+    pub(crate) fn new(bans: impl IntoIterator<Item = (Ban, Option<Instant>)>) -> Self {
         let bans = bans.into_iter().take(MAXIMUM);
         Self {
-            by_subject: bans.map(|ban| (ban.subject, ban.until)).collect(),
+            by_subject: bans.map(|(ban, until)| (ban.subject, until)).collect(),
         }
     }
 
     /// The subject that a client is banned by, if it is. Of a client whose user is not known yet, only bans that apply to all users do.
     pub(crate) fn find(
         &self,
-        now: WallClock,
+        now: Instant,
         client_id: &str,
         login: Login<'_>,
         topic_prefix: &str,
@@ -338,15 +343,15 @@ impl Bans {
 mod tests {
     use super::*;
 
-    const NOW: WallClock = WallClock::from_unix_millis(1000);
+    const NOW: Instant = Instant::from_millis(1000);
 
-    fn ban(subject: BanSubject, until_ms: Option<u64>) -> Ban {
+    fn ban(subject: BanSubject) -> Ban {
         Ban {
             subject,
             reason: "loud".into(),
             by: Some("ann".into()),
             since: WallClock::from_unix_millis(1),
-            until: until_ms.map(WallClock::from_unix_millis),
+            until: Some(WallClock::from_unix_millis(5)),
         }
     }
 
@@ -376,21 +381,26 @@ mod tests {
             of_user("lamp/1", "ann"),
             BanSubject::Address(address("2001:db8::1")),
         ] {
-            let ban = ban(subject, Some(5));
-            assert_eq!(Ban::decode(&ban.encode()), Some(ban.clone()));
+            let ban = ban(subject);
+            assert_eq!(Ban::decode(&ban.encode(), ban.until), Some(ban.clone()));
+            // By another clock.
+            let read = Ban::decode(&ban.encode(), Some(WallClock::from_unix_millis(100)));
+            let since = read.map(|ban| ban.since.as_unix_millis());
+            assert_eq!(since, Some(96));
             assert!(thicket_session::topic::TopicName::check(&ban.subject.topic()).is_ok());
         }
-        assert_eq!(Ban::decode(b"{}"), None);
+        assert_eq!(Ban::decode(b"{}", None), None);
     }
 
     #[test]
     fn clients_are_banned_by_identifier_user_or_address_until_then() {
+        let until = |subject, until: Option<u64>| (ban(subject), until.map(Instant::from_millis));
         let bans = Bans::new([
-            ban(BanSubject::client_id("bad"), None),
-            ban(BanSubject::user_name("eve"), Some(1001)),
-            ban(BanSubject::Address(address("192.0.2.1")), None),
-            ban(BanSubject::client_id("over"), Some(1000)),
-            ban(of_user("lamp", "bob"), None),
+            until(BanSubject::client_id("bad"), None),
+            until(BanSubject::user_name("eve"), Some(1001)),
+            until(BanSubject::Address(address("192.0.2.1")), None),
+            until(BanSubject::client_id("over"), Some(1000)),
+            until(of_user("lamp", "bob"), None),
         ]);
         for (client_id, user_name, from, is_banned) in [
             ("good", None, "192.0.2.2", false),
@@ -417,9 +427,9 @@ mod tests {
     #[test]
     fn a_ban_of_a_client_without_a_user_applies_to_no_client_of_a_user_and_to_one_listener() {
         let bans = Bans::new([
-            ban(scoped("lamp", BannedUser::Anonymous, Some("t/")), None),
-            ban(
-                scoped("own", BannedUser::Name("ann".into()), Some("t/")),
+            (ban(scoped("lamp", BannedUser::Anonymous, Some("t/"))), None),
+            (
+                ban(scoped("own", BannedUser::Name("ann".into()), Some("t/"))),
                 None,
             ),
         ]);
@@ -450,17 +460,14 @@ mod tests {
 
     #[test]
     fn a_ban_that_makes_no_sense_is_refused() {
-        let of_client = |id: String| ban(BanSubject::client_id(&id), None).checked();
+        let of_client = |id: String| ban(BanSubject::client_id(&id)).checked();
         assert_eq!(of_client(String::new()), Err(BanError::Empty));
         assert_eq!(of_client("x".repeat(1025)), Err(BanError::LongSubject));
         assert!(of_client("x".repeat(1024)).is_ok());
-        assert_eq!(
-            ban(of_user("lamp", ""), None).checked(),
-            Err(BanError::Empty)
-        );
+        assert_eq!(ban(of_user("lamp", "")).checked(), Err(BanError::Empty));
         let of_nobody = BanSubject::Clients(BannedClients::default());
-        assert_eq!(ban(of_nobody, None).checked(), Err(BanError::Empty));
-        let mut long = ban(BanSubject::user_name("ann"), None);
+        assert_eq!(ban(of_nobody).checked(), Err(BanError::Empty));
+        let mut long = ban(BanSubject::user_name("ann"));
         long.reason = "x".repeat(1025);
         assert_eq!(long.checked(), Err(BanError::LongReason));
         let mapped = BanSubject::Address(address("::ffff:192.0.2.1")).checked();

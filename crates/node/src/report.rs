@@ -148,6 +148,8 @@ pub struct NodeReport {
     pub wire_version: Option<u16>,
     /// Microseconds; `None` for itself or without a link.
     pub rtt_us: Option<u64>,
+    /// Milliseconds that its clock is ahead of that of the node that answers; `None` for itself, without a link, or with one of an older version.
+    pub clock_ahead_ms: Option<i64>,
     /// Identifies the key by which it proved itself on the link.
     pub key: Option<String>,
     pub clients: u64,

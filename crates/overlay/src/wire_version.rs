@@ -14,7 +14,8 @@ impl WireVersion {
     pub const V12: Self = Self(12);
     /// Adds the checksums of the QoS 2 publications that a session has accepted, wherever these go with the session.
     pub const V13: Self = Self(13);
-    /// Adds that all members of a shared subscription at a node refuse a message.
+    /// Adds that all members of a shared subscription at a node refuse a message, and which messages a session has finished. What a replication stream
+    /// carries has times of the sender's monotonic clock, not times of day. Nodes send each other their time of day.
     pub const V14: Self = Self(14);
     /// The oldest version that this program supports.
     pub const OLDEST: Self = Self::V12;

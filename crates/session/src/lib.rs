@@ -36,4 +36,4 @@ pub mod topic;
 
 mod seeded_hash;
 
-pub use time::{Instant, WallClock};
+pub use time::{Instant, Timeline, WallClock};

@@ -53,7 +53,8 @@ impl Add<Duration> for Instant {
 
 /// A time of day, in milliseconds since 1970-01-01 UTC.
 ///
-/// It may jump: use it for what people or other nodes read, [`Instant`] for deadlines.
+/// It may jump, and differs from node to node: use it for what people read and what is stored here, [`Instant`] for deadlines, [`Timeline`] for other
+/// nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct WallClock(u64);
 
@@ -71,9 +72,76 @@ impl WallClock {
     }
 }
 
+/// Two clocks, read at the same moment: the monotonic clock of this process, and the one by which times are written for others.
+///
+/// What a process stores has times of day: the next process has another monotonic clock, but mostly the same time of day. What another node is sent has
+/// times of the monotonic clock of its sender, and with them what that clock says at the moment of sending. So the reader takes from it only how long
+/// ago or how far ahead something is: the times of day of two nodes may be years apart, and each may jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeline {
+    here: Instant,
+    there: u64,
+}
+
+impl Timeline {
+    /// Of times on the monotonic clock of this process.
+    pub const OWN: Self = Self::new(Instant::from_millis(0), 0);
+
+    /// At the instant `here` the other clock says `there`, in milliseconds.
+    #[must_use]
+    pub const fn new(here: Instant, there: u64) -> Self {
+        Self { here, there }
+    }
+
+    /// The same instant of this process, for another clock.
+    #[must_use]
+    pub const fn with(self, there: u64) -> Self {
+        Self { there, ..self }
+    }
+
+    /// What the other clock says at an instant; its first or last time if that is out of its range.
+    #[must_use]
+    pub const fn millis_of(self, at: Instant) -> u64 {
+        shifted(at.0, self.here.0, self.there)
+    }
+
+    /// The instant at which the other clock says `millis`; the first or last one if that is out of range.
+    #[must_use]
+    pub const fn instant_of(self, millis: u64) -> Instant {
+        Instant(shifted(millis, self.there, self.here.0))
+    }
+}
+
+/// As far from `to` as `at` is from `from`.
+const fn shifted(at: u64, from: u64, to: u64) -> u64 {
+    to.saturating_add(at.saturating_sub(from))
+        .saturating_sub(from.saturating_sub(at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_on_another_clock_is_as_far_away_as_on_ours() {
+        let times = Timeline::new(Instant::from_millis(50), 1_000);
+        for (name, at, millis) in [
+            ("now", 50, 1_000),
+            ("ahead", 75, 1_025),
+            ("long ago", 0, 950),
+        ] {
+            let at = Instant::from_millis(at);
+            assert_eq!(times.millis_of(at), millis, "{name}");
+            assert_eq!(times.instant_of(millis), at, "{name}");
+        }
+        assert_eq!(times.instant_of(0), Instant::from_millis(0), "out of range");
+        assert_eq!(times.instant_of(u64::MAX), Instant::from_millis(u64::MAX));
+        let early = times.with(10);
+        assert_eq!(early.millis_of(Instant::from_millis(0)), 0, "out of range");
+        let own = Instant::from_millis(7);
+        assert_eq!(Timeline::OWN.instant_of(7), own);
+        assert_eq!(Timeline::OWN.millis_of(own), 7);
+    }
 
     #[test]
     fn adding_and_subtracting_saturate() {

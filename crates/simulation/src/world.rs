@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
 use thicket_node::{
-    ForgetError, HubMemoryReport, MembershipReport, MemoryReport, NodeLoad, Peer, SessionReport,
-    Traffic,
+    Ban, ForgetError, HubMemoryReport, MembershipReport, MemoryReport, NodeLoad, Peer,
+    SessionReport, Traffic, WorkerId,
 };
 use thicket_session::client::{CleanStart, ClientConfig};
 
@@ -106,6 +106,23 @@ impl World {
             self.run_for(100);
         }
         false
+    }
+
+    /// Bans a client, as an operator of a node does.
+    pub fn ban(&mut self, node: usize, ban: &Ban) {
+        let now = self.nodes[node].clock(&self.net);
+        if let Some(machines) = &mut self.nodes[node].machines {
+            machines.workers[0].operate(now).ban(1, ban);
+            let worker = Peer::Worker(WorkerId(0));
+            self.net.wake(self.net.now, Wake::Shell(node, worker));
+        }
+    }
+
+    /// The bans that a node reports.
+    pub fn bans(&self, node: usize) -> Vec<Ban> {
+        let now = self.nodes[node].clock(&self.net);
+        let machines = self.nodes[node].machines.as_ref();
+        machines.map_or_else(Vec::new, |it| it.hub.view().bans(now))
     }
 
     /// Sets the load that a node measures, if it is up.

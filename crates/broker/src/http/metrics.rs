@@ -350,6 +350,17 @@ impl Page {
                 self.sample(&[("node", &node.name), ("id", &node.id)], seconds);
             }
         }
+        self.family(
+            "thicket_clock_offset_seconds",
+            Gauge,
+            "How far the clock of a node is ahead of that of this one; negative: behind",
+        );
+        for node in nodes {
+            if let Some(ahead_ms) = node.clock_ahead_ms {
+                let labels = [("node", &*node.name), ("id", &*node.id)];
+                self.sample(&labels, ahead_ms as f64 / 1000.0);
+            }
+        }
         self.hints(&kept);
     }
 
@@ -655,6 +666,7 @@ mod tests {
             out_since_ms: None,
             wire_version: Some(4),
             rtt_us: Some(1500),
+            clock_ahead_ms: Some(-2_500),
             key: None,
             clients: 0,
             subscriptions: 0,
@@ -672,6 +684,7 @@ mod tests {
             "thicket_bytes_total{traffic=\"internal\",direction=\"out\"} 9",
             "thicket_nodes{state=\"reachable\"} 1",
             "thicket_link_rtt_seconds{node=\"a\\\"b\",id=\"0f\"} 0.0015",
+            "thicket_clock_offset_seconds{node=\"a\\\"b\",id=\"0f\"} -2.5",
             "thicket_hinted_messages{node=\"a\\\"b\",id=\"0f\"} 2",
             "thicket_hinted_bytes{node=\"a\\\"b\",id=\"0f\"} 300",
         ] {

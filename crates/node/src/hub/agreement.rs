@@ -56,7 +56,7 @@ impl Hub {
         }
     }
 
-    fn member_name(&self, node: NodeId) -> String {
+    pub(super) fn member_name(&self, node: NodeId) -> String {
         let mut members = self.cx.members.iter();
         let member = members.find(|(id, _)| *id == node);
         member.map_or_else(|| node.to_string(), |(_, member)| member.name.clone())

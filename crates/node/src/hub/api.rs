@@ -29,6 +29,7 @@ impl Hub {
             out_since_ms: down_since.map(WallClock::as_unix_millis),
             wire_version: wire.map(|status| self.cx.overlay.wire_version(status.slot).number()),
             rtt_us: None,
+            clock_ahead_ms: self.clocks.ahead_ms(node),
             key: None,
             clients: 0,
             subscriptions: 0,

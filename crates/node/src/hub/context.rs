@@ -12,7 +12,8 @@ use thicket_mqtt::ReasonCode;
 use thicket_overlay::{NodeId, NodeSlot, Overlay};
 
 use super::{
-    control::Message, directory::Directory, members::Members, outgoing::Outgoing, quorum::Quorum,
+    clock::SharedClock, control::Message, directory::Directory, members::Members,
+    outgoing::Outgoing, quorum::Quorum,
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
@@ -29,6 +30,7 @@ pub(super) struct Context {
     /// The nodes that belong to the cluster.
     pub members: Members,
     pub quorum: Quorum,
+    pub clock: SharedClock,
     /// As the workers see it.
     pub cluster: Cluster,
     /// Clients are served (rule 3 between nodes).

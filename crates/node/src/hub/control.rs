@@ -115,6 +115,8 @@ pub(super) enum Message<'a> {
     Members(Vec<Membership<'a>>),
     /// Keys and values that must be the same on all nodes.
     Settings(Vec<(&'a str, &'a str)>),
+    /// The time of day here.
+    Clock { unix_ms: u64 },
     /// My load, and where clients reach me.
     State(NodeState),
     /// How often my clients publish to which topics.

@@ -175,6 +175,7 @@ impl Hub {
                     .handle_backup_report(&mut self.cx, node, stream, report)
             }
             Message::Members(members) => self.handle_members(&members),
+            Message::Clock { unix_ms } => self.handle_clock(now, node, unix_ms),
             Message::Settings(settings) => self.handle_settings(node, &settings),
         }
     }

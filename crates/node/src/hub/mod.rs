@@ -26,6 +26,8 @@ mod agreement;
 mod api;
 mod backlog;
 mod bans;
+mod clock;
+mod clocks;
 mod context;
 mod control;
 mod directory;
@@ -58,6 +60,8 @@ use thicket_session::time::Instant;
 
 use self::{
     admissions::Admissions,
+    clock::SharedClock,
+    clocks::Clocks,
     context::Context,
     control::Message,
     directory::Directory,
@@ -99,6 +103,7 @@ pub struct Hub {
     hints: Hints,
     retained: RetainedMessages,
     agreement: Agreement,
+    clocks: Clocks,
     placing: Placing,
     /// Claims are answered from here on: discovery has had its time. `None`: it has not begun.
     ready_at: Option<Instant>,
@@ -180,6 +185,7 @@ impl Hub {
             refusals: Refusals::default(),
             hints: Hints::new(workers),
             agreement: Agreement::default(),
+            clocks: Clocks::default(),
             placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.tenants.clone(), config.stores),
             ready_at: None,
@@ -193,6 +199,7 @@ impl Hub {
                 up: BTreeMap::new(),
                 members: Members::default(),
                 quorum: Quorum::default(),
+                clock: SharedClock::default(),
                 cluster: Cluster::new(config.overlay.incarnation),
                 is_ready: false,
                 directory: Directory::new(seed),
@@ -346,6 +353,7 @@ impl Hub {
         self.backlog.begin_round();
         self.review_joined(now);
         self.review_members(now);
+        self.review_clocks(now);
         self.expire_retained(now);
         self.send_changed_bans(now);
         self.check_ready(now);
@@ -396,6 +404,7 @@ impl Hub {
             ready,
             self.next_view(),
             self.next_members(),
+            self.clocks.next(),
             self.ownership.next_deadline(),
         ]
         .into_iter()
@@ -637,6 +646,7 @@ impl Hub {
         self.cx.members.join(node, name, address);
         self.newcomers.insert(slot);
         self.send_settings(slot, node);
+        self.send_clock(now, slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);
         self.cx.event(
@@ -692,6 +702,7 @@ impl Hub {
         self.lose_sessions_of(now, node);
         self.ownership.lose_node(&mut self.cx, now, node);
         self.agreement.forget(node);
+        self.clocks.forget(node);
         self.placing.lose_node(&mut self.cx, now, node);
         self.pass_on_writes_of(now, node);
         self.view_changed(now);

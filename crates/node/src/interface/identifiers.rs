@@ -1,30 +1,20 @@
 //! The clocks, and what names threads, sockets and listeners.
 
-use thicket_session::time::{Instant, WallClock};
+use thicket_session::time::{Instant, Timeline, WallClock};
 
 /// The two clocks, read once a round by the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Never jumps; deadlines are compared with it.
     pub instant: Instant,
-    /// The time of day; may jump.
+    /// The time of day; may jump, and be another one at other nodes.
     pub wall: WallClock,
 }
 
 impl Now {
-    /// The time of day at an instant, in Unix milliseconds.
-    pub(crate) fn wall_ms(self, at: Instant) -> u64 {
-        let wall = self.wall.as_unix_millis();
-        let (at, now) = (at.as_millis(), self.instant.as_millis());
-        (wall + at.saturating_sub(now)).saturating_sub(now.saturating_sub(at))
-    }
-
-    /// The instant of a time of day in Unix milliseconds, as the clocks stand now.
-    pub(crate) fn instant_of(self, wall_ms: u64) -> Instant {
-        let (at, wall) = (self.instant.as_millis(), self.wall.as_unix_millis());
-        Instant::from_millis(
-            (at + wall_ms.saturating_sub(wall)).saturating_sub(wall.saturating_sub(wall_ms)),
-        )
+    /// For times in what is stored here.
+    pub(crate) const fn times_of_day(self) -> Timeline {
+        Timeline::new(self.instant, self.wall.as_unix_millis())
     }
 }
 

@@ -25,7 +25,7 @@ impl Worker {
             // A client that connects with a password is identified by its user, also where sessions are not separated by user.
             let user_name = grant.and_then(|grant| grant.user_name.as_deref());
             let found = self.cx.cluster.bans.find(
-                now.wall,
+                now.instant,
                 client_id_of(name),
                 Login::of(user_name.or_else(|| user_name_of(name))),
                 prefix(&self.cx, session.connection?),
@@ -61,10 +61,8 @@ pub(super) fn refuses_banned(
     login: Login<'_>,
 ) -> Option<Refusal> {
     let address = cx.connections.get(id)?.peer.ip();
-    let found =
-        cx.cluster
-            .bans
-            .find(now.wall, connect.client_id, login, prefix(cx, id), address)?;
+    let prefix = prefix(cx, id);
+    let found = (cx.cluster.bans).find(now.instant, connect.client_id, login, prefix, address)?;
     Some(Refusal::new(
         ReasonCode::Banned,
         format!("{found} is banned"),

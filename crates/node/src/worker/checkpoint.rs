@@ -9,7 +9,10 @@ use thicket_session::server::{FinishedMessages, Generations, Held};
 use super::{
     context::Context,
     state::{
-        journal::{write_accepted, write_counters, write_held, write_message, write_touched},
+        journal::{
+            write_accepted, write_counters, write_finished, write_held, write_message,
+            write_touched,
+        },
         sessions::SessionKey,
     },
 };
@@ -157,6 +160,7 @@ impl Checkpoints {
                 writer.handed(session.stored.number);
             }
             write_counters(writer, session);
+            write_finished(writer, session);
             write_touched(writer, session);
             write_accepted(writer, session);
         }

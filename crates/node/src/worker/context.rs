@@ -143,7 +143,7 @@ impl Context {
     /// The version in which records and sessions are sent to another node, or to another worker of this one.
     pub fn journal_version(&self, node: NodeId) -> JournalVersion {
         if node == self.config.node {
-            return JournalVersion::V2;
+            return JournalVersion::V3;
         }
         let found = self.cluster.up.iter().find(|up| up.node == node);
         found.map_or(JournalVersion::V1, |up| up.journal)

@@ -100,7 +100,7 @@ impl Primaries {
             let from = next;
             session.role = Role::Handed(Handed { switchover, from });
         }
-        let is_disconnected = stored.disconnected_at_ms.is_some();
+        let is_disconnected = stored.disconnected_at.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.is_interrupted = true;
@@ -138,17 +138,14 @@ impl Primaries {
 impl Session {
     /// Restores what was stored of it; its client is not connected.
     pub(super) fn revive(&mut self, now: Now, stored: StoredSession) {
-        let went_ms = stored
-            .disconnected_at_ms
-            .unwrap_or_else(|| now.wall.as_unix_millis());
-        self.disconnected_at = Some(now.instant_of(went_ms).min(now.instant));
+        let disconnected_at = stored.disconnected_at.unwrap_or(now.instant);
+        self.disconnected_at = Some(disconnected_at.min(now.instant));
         self.epoch = stored.epoch;
         self.set_expiry(stored.expiry_interval);
         if let Some(will) = stored.will {
-            let due_ms = stored.will_due_at_ms.unwrap_or_else(|| {
-                now.wall_ms(now.instant) + u64::from(will.delay_interval) * 1000
-            });
-            self.will_due = Some(now.instant_of(due_ms).max(now.instant + WILL_GRACE));
+            let delay = Duration::from_secs(will.delay_interval.into());
+            let due = stored.will_due.unwrap_or(now.instant + delay);
+            self.will_due = Some(due.max(now.instant + WILL_GRACE));
             self.will = Some(will.into());
         }
     }
@@ -169,7 +166,7 @@ impl Recovery {
                 key,
                 value,
             } => self
-                .take_value(keyspace, key, value)
+                .take_value(now, keyspace, key, value)
                 .map_err(|problem| RecoverError::Value {
                     keyspace,
                     key: hexadecimal(key),
@@ -195,14 +192,20 @@ impl Recovery {
                 .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
         }
         for (place, stored) in self.wills {
-            primaries.recover_will(cx, place, stored);
+            primaries.recover_will(cx, now, place, stored);
         }
         primaries.covers.look_for_uncovered();
         // `is_settled` waits for the answer; the hub takes it as the end of the recovery.
         cx.announce_all(changes);
     }
 
-    fn take_value(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), String> {
+    fn take_value(
+        &mut self,
+        now: Now,
+        keyspace: Keyspace,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), String> {
         let place = key.split_first_chunk::<9>().map(|(place, _)| {
             let (number, _) = place[1..]
                 .split_first_chunk()
@@ -213,7 +216,7 @@ impl Recovery {
         let problem = |error: SnapshotError| error.to_string();
         match keyspace {
             Keyspace::Sessions => {
-                let stored = StoredSession::decode(value).map_err(problem)?;
+                let stored = StoredSession::decode(value, now.times_of_day()).map_err(problem)?;
                 if stored.expiry_interval == 0 {
                     self.wills.insert(place, stored);
                     return Ok(());
@@ -253,11 +256,11 @@ impl Recovery {
         }
         self.last = None;
         self.last_publication = None;
-        for entry in JournalEntries::new(record)? {
+        for entry in JournalEntries::new(now.times_of_day(), record)? {
             match entry? {
                 JournalEntry::Message(message) => {
                     checkpoints.pass_name(message.name);
-                    self.take_message(now, &message);
+                    self.take_message(&message);
                     if let Some(publication) = self.last_publication {
                         cx.arrivals.seen.insert(publication);
                     }
@@ -286,9 +289,8 @@ impl Recovery {
         Ok(())
     }
 
-    fn take_message(&mut self, now: Now, stored: &StoredMessage<'_>) {
-        let expires_at = stored.expires_at_ms.map(|at| now.instant_of(at));
-        let message = Message::new(stored.id, &stored.publish, expires_at);
+    fn take_message(&mut self, stored: &StoredMessage<'_>) {
+        let message = Message::new(stored.id, &stored.publish, stored.expires_at);
         let message = Rc::new(message.with_publication(stored.publication));
         if stored.name > 0 {
             self.named.insert(stored.name, Rc::clone(&message));

@@ -6,7 +6,7 @@
 //! store may write what is needed again and drop the old records.
 //!
 //! ```text
-//! record   version u8 | entries to the end
+//! record   version u8 | [sent at u64] | entries to the end
 //! message  1 | flags u8 | [name] | [node u64, incarnation u64, stream u8] | id number | [expiry u64] | [publication u128 u16 u32]
 //!          | topic | properties | payload
 //! append   2 | session | sequence | flags u8 | [name] | [reference] | [packet id u16] | [identifiers] | [group]
@@ -42,27 +42,67 @@
 //! Those from 12 on are only in records for other nodes, which have no store of values beside them. A *reference* is the identity of a message that
 //! such a node has from elsewhere. A *run* stands for that many `append`s by reference, each with the next sequence, number and identifier.
 //!
+//! Times in what is stored are times of day. Those in a record for another node (`sent at` is in these alone) are times of the sender's monotonic clock,
+//! as is `sent at`, which is written when the record is sent: see [`Timeline`].
+//!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
 
 use thicket_mqtt::{PacketId, Publish, Qos};
 
-use super::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream};
+use super::{
+    Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream, StoredSession,
+};
+use crate::time::{Instant, Timeline};
 
 /// Version of the format, in front of every record. All are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum JournalVersion {
     /// Publications without the checksums of their content.
     V1 = 1,
-    /// The newest.
+    /// The newest of what is stored.
     #[default]
     V2 = 2,
+    /// The newest of what other nodes are sent: with times of the sender's clock instead of times of day.
+    V3 = 3,
 }
 
 impl JournalVersion {
     /// Whether publications have the checksums of their content.
     #[must_use]
     pub const fn has_checksums(self) -> bool {
-        matches!(self, Self::V2)
+        matches!(self, Self::V2 | Self::V3)
+    }
+
+    /// Whether there are entries about what a session has finished while another replica may hold it; in what is stored there are
+    /// always.
+    #[must_use]
+    pub const fn has_divergence(self) -> bool {
+        matches!(self, Self::V3)
+    }
+
+    /// Whether times are of the sender's clock, with what it said when the record was sent.
+    #[must_use]
+    pub const fn has_sender_times(self) -> bool {
+        matches!(self, Self::V3)
+    }
+
+    const fn of(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::V1),
+            2 => Some(Self::V2),
+            3 => Some(Self::V3),
+            _ => None,
+        }
+    }
+}
+
+/// A record is sent now: its times are read by this.
+pub fn set_sent_at(record: &mut [u8], now: Instant) {
+    if let Some((version, rest)) = record.split_first_mut()
+        && JournalVersion::of(*version).is_some_and(JournalVersion::has_sender_times)
+        && let Some(sent_at) = rest.first_chunk_mut()
+    {
+        *sent_at = Timeline::OWN.millis_of(now).to_le_bytes();
     }
 }
 
@@ -201,7 +241,7 @@ pub enum JournalEntry<'a> {
     Value {
         /// Whose.
         session: u64,
-        /// As `StoredSession::encode` made it.
+        /// As `StoredSession::encode` made it, with times as [`JournalEntries::times`] has them.
         value: &'a [u8],
     },
     /// A subscription was made or changed.
@@ -345,8 +385,8 @@ pub struct StoredMessage<'a> {
     pub name: u64,
     /// Its identity.
     pub id: MessageId,
-    /// When it expires, milliseconds since 1970.
-    pub expires_at_ms: Option<u64>,
+    /// When it expires.
+    pub expires_at: Option<Instant>,
     /// For QoS 2 of a persistent publisher.
     pub publication: Option<Publication>,
     /// Topic, payload, properties, QoS and RETAIN.
@@ -497,13 +537,27 @@ impl JournalWriter {
     fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
         if self.bytes.is_empty() {
             self.bytes.push(self.version as u8);
+            if self.version.has_sender_times() {
+                self.bytes.extend_from_slice(&[0; 8]);
+            }
         }
         self.bytes.push(tag);
         &mut self.bytes
     }
 
-    /// Writes a message for the `append`s that follow.
-    pub fn message(&mut self, message: &StoredMessage<'_>) {
+    /// How times are written; `times_of_day`: how they are where another process reads them here.
+    #[must_use]
+    pub const fn times(&self, times_of_day: Timeline) -> Timeline {
+        if self.version.has_sender_times() {
+            Timeline::OWN
+        } else {
+            times_of_day
+        }
+    }
+
+    /// Writes a message for the `append`s that follow. `times_of_day`: see [`Self::times`].
+    pub fn message(&mut self, times_of_day: Timeline, message: &StoredMessage<'_>) {
+        let times = self.times(times_of_day);
         let publish = &message.publish;
         let origin = message.id.stream_id();
         let with = |is: bool, bit: u8| if is { bit } else { 0 };
@@ -512,7 +566,7 @@ impl JournalWriter {
             | with(publish.retain, flag::RETAIN)
             | with(message.name > 0, flag::NAME)
             | with(is_new_origin, flag::ORIGIN)
-            | with(message.expires_at_ms.is_some(), flag::EXPIRY)
+            | with(message.expires_at.is_some(), flag::EXPIRY)
             | with(message.publication.is_some(), flag::PUBLICATION);
         let out = self.begin(tag::MESSAGE);
         out.push(flags);
@@ -523,8 +577,8 @@ impl JournalWriter {
             put_origin(out, origin);
         }
         put_varint(out, message.id.number);
-        if let Some(at) = message.expires_at_ms {
-            out.extend_from_slice(&at.to_le_bytes());
+        if let Some(at) = message.expires_at {
+            out.extend_from_slice(&times.millis_of(at).to_le_bytes());
         }
         if let Some(publication) = message.publication {
             put_publication(out, publication);
@@ -638,11 +692,12 @@ impl JournalWriter {
         put_varint(&mut self.bytes, id.number);
     }
 
-    /// A session without its subscriptions and messages.
-    pub fn value(&mut self, session: u64, value: &[u8]) {
+    /// A session without its subscriptions and messages. `times_of_day`: see [`Self::times`].
+    pub fn value(&mut self, times_of_day: Timeline, session: u64, stored: &StoredSession) {
+        let value = stored.encode(self.times(times_of_day));
         let out = self.begin(tag::VALUE);
         put_varint(out, session);
-        put_bytes(out, value);
+        put_bytes(out, &value);
     }
 
     /// A subscription was made or changed.

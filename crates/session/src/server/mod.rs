@@ -22,7 +22,7 @@ pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
     Append, AppendRun, JournalEntries, JournalEntry, JournalError, JournalVersion, JournalWriter,
-    PlainAppend, Publication, StoredMessage,
+    PlainAppend, Publication, StoredMessage, set_sent_at,
 };
 pub use message::{Message, MessageId, MessageStream, seconds_left};
 pub use outbound::{

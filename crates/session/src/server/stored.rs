@@ -6,7 +6,10 @@ use super::{
     Epoch, SnapshotError, Subscribed,
     snapshot::{Reader, Writer},
 };
-use crate::topic::SubscriptionFilter;
+use crate::{
+    time::{Instant, Timeline},
+    topic::SubscriptionFilter,
+};
 
 /// A session as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +22,12 @@ pub struct StoredSession {
     pub epoch: Epoch,
     /// Session Expiry Interval in seconds. 0 only in what another node is sent: of a session that ends with its connection, for its will.
     pub expiry_interval: u32,
-    /// When its client disconnected, milliseconds since 1970; `None`: it is connected.
-    pub disconnected_at_ms: Option<u64>,
+    /// When its client disconnected; `None`: it is connected.
+    pub disconnected_at: Option<Instant>,
     /// The will of the connection, or of the last one if it waits for its delay.
     pub will: Option<StoredWill>,
-    /// When the will is due, milliseconds since 1970; `None`: its client is connected, or there is none.
-    pub will_due_at_ms: Option<u64>,
+    /// When the will is due; `None`: its client is connected, or there is none.
+    pub will_due: Option<Instant>,
 }
 
 /// A will kept for later.
@@ -47,18 +50,19 @@ pub struct StoredWill {
 }
 
 impl StoredSession {
-    /// As bytes.
+    /// As bytes, with times as `times` has them.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self, times: Timeline) -> Vec<u8> {
+        let written = |at: Option<Instant>| at.map(|at| times.millis_of(at));
         let mut out = Writer::new();
         out.bytes(self.client_id.as_bytes());
         out.u128(self.uid);
         out.u64(self.epoch.bits());
         out.u32(self.expiry_interval);
-        out.optional_u64(self.disconnected_at_ms);
+        out.optional_u64(written(self.disconnected_at));
         out.u8(u8::from(self.will.is_some()));
         if let Some(will) = &self.will {
-            out.optional_u64(self.will_due_at_ms);
+            out.optional_u64(written(self.will_due));
             out.u32(will.delay_interval);
             out.bytes(will.topic.as_bytes());
             out.bytes(&will.payload);
@@ -69,23 +73,24 @@ impl StoredSession {
         out.finish()
     }
 
-    /// From bytes that `encode` made.
+    /// From bytes that `encode` made, with times of the clock that `times` relates to ours.
     ///
     /// # Errors
     /// [`SnapshotError`]: of another version, or not ours.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+    pub fn decode(bytes: &[u8], times: Timeline) -> Result<Self, SnapshotError> {
+        let read = |millis: Option<u64>| millis.map(|millis| times.instant_of(millis));
         let mut reader = Reader::new(bytes)?;
         let mut stored = Self {
             client_id: reader.string("client identifier")?,
             uid: u128::from_le_bytes(reader.array("uid")?),
             epoch: Epoch::from_bits(reader.u64("epoch")?),
             expiry_interval: reader.u32("expiry interval")?,
-            disconnected_at_ms: reader.optional_u64("disconnected at")?,
+            disconnected_at: read(reader.optional_u64("disconnected at")?),
             will: None,
-            will_due_at_ms: None,
+            will_due: None,
         };
         if reader.u8("will")? != 0 {
-            stored.will_due_at_ms = reader.optional_u64("will due")?;
+            stored.will_due = read(reader.optional_u64("will due")?);
             stored.will = Some(StoredWill::read(&mut reader)?);
         }
         Ok(stored)
@@ -173,7 +178,7 @@ mod tests {
             uid: 5,
             epoch: Epoch::from_bits(6),
             expiry_interval: u32::MAX,
-            disconnected_at_ms: Some(1_700_000_000_000),
+            disconnected_at: Some(Instant::from_millis(5_000)),
             will: Some(StoredWill {
                 delay_interval: 9,
                 topic: "w/x".into(),
@@ -183,17 +188,28 @@ mod tests {
                 retain: true,
                 message_expiry_interval: Some(3),
             }),
-            will_due_at_ms: Some(1_700_000_009_000),
+            will_due: Some(Instant::from_millis(9_000)),
         }
     }
 
     #[test]
     fn a_session_is_read_as_it_was_written_and_cut_bytes_are_refused() {
-        let bytes = session().encode();
-        assert_eq!(StoredSession::decode(&bytes), Ok(session()));
+        let bytes = session().encode(Timeline::OWN);
+        assert_eq!(StoredSession::decode(&bytes, Timeline::OWN), Ok(session()));
         for len in 0..bytes.len() {
-            assert!(StoredSession::decode(&bytes[..len]).is_err(), "{len}");
+            let read = StoredSession::decode(&bytes[..len], Timeline::OWN);
+            assert!(read.is_err(), "{len}");
         }
+    }
+
+    #[test]
+    fn times_are_as_long_ago_and_as_far_ahead_on_the_clock_of_the_reader() {
+        let at = Instant::from_millis;
+        let bytes = session().encode(Timeline::new(at(6_000), 1_700_000_000_000));
+        let read = StoredSession::decode(&bytes, Timeline::new(at(2_000), 1_700_000_000_000));
+        let read = read.expect("just written");
+        assert_eq!(read.disconnected_at, Some(at(1_000)));
+        assert_eq!(read.will_due, Some(at(5_000)));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
             node.wire_version
                 .map_or_else(nothing, |version| version.to_string()),
             node.rtt_us.map_or_else(nothing, milliseconds),
+            node.clock_ahead_ms.map_or_else(nothing, |ahead_ms| {
+                format!("{:+.1} s", ahead_ms as f64 / 1000.0)
+            }),
             node.key.clone().unwrap_or_else(nothing),
             cpu(node),
             messages(node),
@@ -98,6 +101,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
             "STATE",
             "WIRE",
             "RTT",
+            "CLOCK",
             "KEY",
             "CPU",
             "MESSAGES/S",
@@ -105,20 +109,22 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
             "SUBSCRIPTIONS",
             "KEPT",
         ],
-        &["ID", "WIRE", "KEY", "SUBSCRIPTIONS", "KEPT"],
+        &["ID", "WIRE", "CLOCK", "KEY", "SUBSCRIPTIONS", "KEPT"],
         &rows,
         width,
     )
 }
 
-/// Settings that must be the same on all nodes and are not.
+/// Settings and clocks that must be the same on all nodes and are not.
 pub fn disagreements(nodes: &[NodeEntry]) -> String {
     let lines = NodeEntry::disagreements_of(nodes);
     if lines.is_empty() {
         return String::new();
     }
     let lines = lines.join("\n");
-    format!("\nsettings that must be the same on all nodes, and names that must not:\n{lines}\n")
+    format!(
+        "\nsettings and clocks that must be the same on all nodes, and names that must not:\n{lines}\n"
+    )
 }
 
 fn is(node: &NodeEntry, what: fn(&NodeStateEntry) -> bool) -> bool {
@@ -566,6 +572,7 @@ mod tests {
             out_since_ms: None,
             wire_version: Some(4),
             rtt_us: Some(1042),
+            clock_ahead_ms: Some(-1_940),
             key: Some("3f2a9c01".into()),
             clients: 3,
             subscriptions: 4,
@@ -577,6 +584,7 @@ mod tests {
         };
         let namesake = NodeEntry {
             id: "00fe".into(),
+            clock_ahead_ms: Some(61_250),
             disagreements: vec!["routing = \"topic\" there".into()],
             ..node.clone()
         };
@@ -585,6 +593,7 @@ mod tests {
             "node-2 (00ff): another node has the same name",
             "node-2 (00fe): another node has the same name",
             "node-2 (00fe): routing = \"topic\" there",
+            "node-2 (00fe): the clock is 61.2 s ahead",
         ] {
             assert!(lines.contains(line), "{lines}");
         }
@@ -605,7 +614,7 @@ mod tests {
         };
         let away = row(1);
         assert_eq!((away[0], away[3]), ("node-1", "unreachable for 90 s"));
-        assert_eq!(away[9], "-", "nobody is connected to it");
+        assert_eq!(away[10], "-", "nobody is connected to it");
         assert_eq!(
             row(2),
             [
@@ -615,6 +624,7 @@ mod tests {
                 "reachable",
                 "4",
                 "1.042 ms",
+                "-1.9 s",
                 "3f2a9c01",
                 "-",
                 "-",

@@ -50,6 +50,7 @@ mod kind {
     pub(super) const BACKUPS_MISSING: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
     pub(super) const SETTINGS: u8 = 51;
+    pub(super) const CLOCK: u8 = 52;
     pub(super) const STATE: u8 = 80;
     pub(super) const TOPICS: u8 = 82;
     pub(super) const PLACE: u8 = 83;
@@ -99,6 +100,10 @@ impl Message<'_> {
                 };
                 put_bytes(&mut out, client_id.as_bytes());
                 kind
+            }
+            Self::Clock { unix_ms } => {
+                put_u64(&mut out, *unix_ms);
+                kind::CLOCK
             }
             Self::RegisterAsked { round, unix_ms } => {
                 put_u64(&mut out, *round);
@@ -475,6 +480,9 @@ impl<'a> Message<'a> {
                 report: reader.report(kind)?,
             },
             kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
+            kind::CLOCK => Self::Clock {
+                unix_ms: reader.u64()?,
+            },
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             kind::STATE => Self::State(read_state(&mut reader)?),
             kind::TOPICS => {

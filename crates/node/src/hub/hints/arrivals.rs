@@ -17,8 +17,14 @@ pub(in crate::hub) const HELD_COPIES: Duration = Duration::from_secs(30);
 /// The identity of a message: its origin and its number there.
 pub(in crate::hub) type Name = (Origin, u64);
 
-/// What arrived before this node was ready to serve: serials, origins and records.
-pub(in crate::hub) type Early = Vec<(u64, Origin, Vec<u8>)>;
+/// What a node sent before this one was ready to serve.
+#[derive(Debug)]
+pub(in crate::hub) struct Early {
+    pub from: NodeId,
+    pub at: Instant,
+    /// Serials, origins and records.
+    pub hints: Vec<(u64, Origin, Vec<u8>)>,
+}
 
 /// Messages that one node sent together.
 #[derive(Debug)]
@@ -33,7 +39,7 @@ pub(in crate::hub) struct Batch {
 #[derive(Debug, Default)]
 pub(in crate::hub) struct HintArrivals {
     /// By sender: no more than senders have under way (`WINDOW_BYTES`) and a batch.
-    pub early: Vec<(NodeId, Early)>,
+    pub early: Vec<Early>,
     pub batches: VecDeque<Batch>,
     /// With the number of workers that have not accepted them.
     pub under_way: BTreeMap<Name, u32>,
@@ -90,7 +96,7 @@ impl HintArrivals {
 
     /// The node is down: it sends again what was not acknowledged.
     pub fn lose_node(&mut self, node: NodeId) {
-        self.early.retain(|(from, _)| *from != node);
+        self.early.retain(|early| early.from != node);
         self.batches.retain(|batch| batch.from != node);
     }
 }

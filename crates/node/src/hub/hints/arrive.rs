@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use thicket_overlay::{Known, NodeId, record::Record};
+use thicket_overlay::{
+    Known, NodeId,
+    record::{Record, age_expiry},
+};
 
 use super::{
     super::{Hub, retained::WriteOrder},
@@ -11,7 +14,7 @@ use super::{
 };
 use crate::{
     Now,
-    hub::hints::arrivals::{Batch, Name},
+    hub::hints::arrivals::{Batch, Early, Name},
     messages::{NumberRuns, Origin, Way, push_number},
 };
 
@@ -22,7 +25,8 @@ impl Hub {
             // The workers may not all have announced their interests.
             let own = |it: &Carried<'_>| (it.serial, it.message.origin, it.message.record.to_vec());
             let hints = hints.iter().map(own).collect();
-            self.hints.arrivals.early.push((from, hints));
+            let at = now.instant;
+            self.hints.arrivals.early.push(Early { from, at, hints });
             return;
         }
         let hints = hints.iter();
@@ -32,10 +36,14 @@ impl Hub {
 
     /// Clients are served from now on.
     pub(in super::super) fn take_early_hints(&mut self, now: Now) {
-        for (from, hints) in std::mem::take(&mut self.hints.arrivals.early) {
-            let hints = hints.iter();
+        for mut early in std::mem::take(&mut self.hints.arrivals.early) {
+            let waited = now.instant.since(early.at).as_millis() as u64;
+            for (_, _, record) in &mut early.hints {
+                age_expiry(record, waited);
+            }
+            let hints = early.hints.iter();
             let hints = hints.map(|(serial, origin, record)| (*serial, *origin, &**record));
-            self.take_hinted(now, from, hints);
+            self.take_hinted(now, early.from, hints);
         }
     }
 

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | `registration` | has the sessions of this node registered, each at the registrar of its client identifier |
 //! | `registrar` | for the identifiers that this node is the registrar of: grants claims one by one, and has branches merged |
-//! | `clock` | the time by which claims are numbered |
 //! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
 //! | `ended` | sessions that ended while nodes were away |
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
@@ -16,7 +15,6 @@
 
 pub(super) mod barriers;
 pub(super) mod claims;
-mod clock;
 mod ended;
 pub(super) mod moves;
 pub(super) mod own_branches;
@@ -29,12 +27,9 @@ mod state;
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use self::{
-    clock::ClaimClock,
-    state::{
-        barriers::Barriers, claims::Claims, moves::Moves, own_branches::OwnBranches,
-        registrar::Registrar, relocations::Relocations, replication::Replication,
-    },
+use self::state::{
+    barriers::Barriers, claims::Claims, moves::Moves, own_branches::OwnBranches,
+    registrar::Registrar, relocations::Relocations, replication::Replication,
 };
 use super::context::Context;
 use crate::Now;
@@ -43,7 +38,6 @@ use crate::Now;
 #[derive(Debug, Default)]
 pub(super) struct Ownership {
     registrar: Registrar,
-    clock: ClaimClock,
     claims: Claims,
     moves: Moves,
     relocations: Relocations,

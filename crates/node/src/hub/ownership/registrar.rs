@@ -116,7 +116,7 @@ impl Ownership {
             known.line.push_back((from, request));
             return self.grant_next(cx, now, client_id);
         }
-        let grant = known.grant(self.clock.read(now), from);
+        let grant = known.grant(cx.clock.read(now), from);
         self.answer_claim(cx, now, (from, request), client_id, Some(grant));
     }
 
@@ -337,7 +337,7 @@ impl Ownership {
             return;
         }
         if let Some((to, request)) = known.line.pop_front() {
-            let grant = known.grant(self.clock.read(now), to);
+            let grant = known.grant(cx.clock.read(now), to);
             self.answer_claim(cx, now, (to, request), client_id, Some(grant));
         }
     }
@@ -402,7 +402,7 @@ impl Ownership {
         self.registrar.registered.clear();
         self.registrar.round += 1;
         let round = self.registrar.round;
-        let unix_ms = self.clock.read(now);
+        let unix_ms = cx.clock.read(now);
         for node in cx.up.values().copied().collect::<Vec<_>>() {
             cx.send(node, &Message::RegisterAsked { round, unix_ms });
         }

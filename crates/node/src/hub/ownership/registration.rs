@@ -155,7 +155,7 @@ impl Ownership {
         round: u64,
         unix_ms: u64,
     ) {
-        self.clock.follow(now, unix_ms);
+        cx.clock.follow(now, unix_ms);
         cx.directory.asked.insert(node, round);
         self.register_at(cx, now, node, round);
     }

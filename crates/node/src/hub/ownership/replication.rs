@@ -21,14 +21,15 @@ const RECORD_BYTES: usize = 64 * 1024 * 1024;
 impl Ownership {
     /// Sends every worker the other nodes.
     pub(in crate::hub) fn send_nodes(&mut self, cx: &mut Context) {
+        let journal_of = |wire: WireVersion| match wire {
+            wire if wire < WireVersion::V13 => JournalVersion::V1,
+            wire if wire < WireVersion::V14 => JournalVersion::V2,
+            _ => JournalVersion::V3,
+        };
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
-            journal: if cx.overlay.wire_version(*slot) < WireVersion::V13 {
-                JournalVersion::V1
-            } else {
-                JournalVersion::V2
-            },
+            journal: journal_of(cx.overlay.wire_version(*slot)),
         });
         let up: Vec<_> = up.collect();
         let own = cx.own();

@@ -81,7 +81,7 @@ impl RetainedMessages {
             record.encode(&mut bytes);
             return Some((kept.origin, bytes));
         }
-        let (time, writer) = self.removed.get(topic)?;
+        let (time, writer) = self.removed.get(topic)?.written;
         let record = Record {
             qos: Qos::AtLeastOnce,
             ..removal(topic, time)

@@ -6,7 +6,9 @@ use std::time::Duration;
 use thicket_overlay::{NodeId, NodeSlot, record::Record};
 use thicket_session::time::Instant;
 
-use super::{RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by};
+use super::{
+    RetainedMessages, WriteOrder, queries::PAGE_BYTES, removal, removed_by, tombstones::Removal,
+};
 use crate::{
     Now,
     hub::{Hub, Message, control::RetainedRecord},
@@ -52,9 +54,9 @@ impl RetainedMessages {
                 add(kept.origin, record);
             }
         }
-        for (topic, (time, writer)) in self.removed.iter() {
-            let age = Duration::from_millis(self.clock.millis.saturating_sub(time.millis));
-            if is_wanted(writer, Some(age)) {
+        for (topic, Removal { written, at }) in self.removed.iter() {
+            let (time, writer) = written;
+            if is_wanted(writer, at.map(|at| now.instant.since(at))) {
                 let mut record = Vec::new();
                 removal(topic, time).encode(&mut record);
                 add(removed_by(writer), record);

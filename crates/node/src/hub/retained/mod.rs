@@ -50,7 +50,8 @@ impl Hub {
         if !record.payload.is_empty() && !self.retained.may_retain(&record) {
             return self.forward_unretained(now, from, entry, record);
         }
-        let time = self.retained.tick(now, record.topic);
+        let millis = self.cx.clock.read(now);
+        let time = self.retained.tick(millis, record.topic);
         let record = Record {
             time: Some(time),
             ..record

@@ -16,12 +16,12 @@ use super::{
     accounts::{RetainedAccounts, RetainedCharge},
     contended::Contended,
     store::{RetainedStore, StoredRetained},
-    tombstones::Tombstones,
+    tombstones::{Removal, Tombstones},
 };
 use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,
-    hub::control::WriteTime,
+    hub::{clock::LAST_MS, control::WriteTime},
     messages::{Origin, RetainedQuery},
 };
 
@@ -41,9 +41,6 @@ pub(in crate::hub) const EXPIRED_A_ROUND: usize = 1000;
 
 /// Bytes that the index by expiry takes for a message besides its topic.
 pub(in crate::hub) const EXPIRY_BYTES: usize = 64;
-
-/// A clock that is further ahead of ours does not advance ours.
-pub(in crate::hub) const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
 /// The result of comparing a write with the retained message of its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,9 +163,10 @@ impl RetainedMessages {
         if left == Some(0) {
             // It has expired while the node was down.
             let written = (record.time.unwrap_or_default(), origin.node);
+            self.note_time(written.0);
             self.store_removal(now, record.topic, written);
             self.digest ^= fingerprint(record.topic, written);
-            self.bury(record.topic, written);
+            self.bury(record.topic, written, None);
             return;
         }
         let record = Record {
@@ -180,9 +178,13 @@ impl RetainedMessages {
         self.store.resume();
     }
 
-    /// The records that a filter matches.
-    pub fn records<'a>(&'a self, filter: &TopicFilter) -> impl Iterator<Item = &'a [u8]> {
-        self.tree.matching(filter).map(|(_, kept)| &*kept.record)
+    /// The records that a filter matches, with the times when they expire.
+    pub fn records<'a>(
+        &'a self,
+        filter: &TopicFilter,
+    ) -> impl Iterator<Item = (&'a [u8], Option<Instant>)> {
+        let matching = self.tree.matching(filter);
+        matching.map(|(_, kept)| (&*kept.record, kept.expires_at))
     }
 
     /// Whether a ban was made or lifted; once.
@@ -195,15 +197,14 @@ impl RetainedMessages {
         self.last_written
     }
 
-    /// The time of a write of ours: later than all we have, but for what a clock far ahead of ours wrote to other topics.
-    pub fn tick(&mut self, now: Now, topic: &str) -> HybridTime {
-        let millis = now.wall.as_unix_millis();
+    /// The time of a write of ours: later than all that this node has seen. `millis`: what the clock says that the nodes share.
+    pub fn tick(&mut self, millis: u64, topic: &str) -> HybridTime {
         self.clock = if millis > self.clock.millis {
             HybridTime { millis, counter: 0 }
         } else {
             after(self.clock)
         };
-        // The clock may have been set back since, here or there: a client that writes now replaces what there is.
+        // Also what has a time that is not believed: a client that writes now replaces what there is.
         match self.known(topic) {
             Some((time, _)) if time >= self.clock => after(time),
             Some(_) | None => self.clock,
@@ -213,7 +214,14 @@ impl RetainedMessages {
     /// The last write to a topic.
     pub fn known(&self, topic: &str) -> Option<WriteTime> {
         let kept = self.tree.get(topic).map(|kept| kept.written);
-        kept.or_else(|| self.removed.get(topic))
+        kept.or_else(|| Some(self.removed.get(topic)?.written))
+    }
+
+    /// A write with this time was seen. The wall clocks may have been set back since it was written: what is written now counts as later nevertheless.
+    fn note_time(&mut self, time: HybridTime) {
+        if time.millis <= LAST_MS {
+            self.clock = self.clock.max(time);
+        }
     }
 
     /// Compares a write with what is kept, and keeps it if it is the last one.
@@ -221,12 +229,7 @@ impl RetainedMessages {
         let time = record.time.unwrap_or_default();
         let written = (time, origin.node);
         self.last_written = self.last_written.max(time);
-        let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
-        if ahead <= SKEW_ALLOWED.as_millis() as u64 {
-            self.clock = self.clock.max(time);
-        } else {
-            thicket_session::reach!("time SKEW_ALLOWED");
-        }
+        self.note_time(time);
         if self.is_contended(now, origin, record) {
             thicket_session::reach!("time CONTENTION");
             self.contended.note(now.instant, record.topic);
@@ -242,7 +245,7 @@ impl RetainedMessages {
             self.remove(record.topic);
             // Before what is forgotten, which may be this very topic.
             self.store.put(now, origin, record);
-            self.bury(record.topic, written);
+            self.bury(record.topic, written, self.noted_at(now));
         } else if self.has_capacity(record) {
             self.removed.remove(record.topic);
             self.keep(now, origin, record, written);
@@ -262,18 +265,17 @@ impl RetainedMessages {
     /// each worker in order, but not those of two, nor those of a worker and what the hub sends again.
     pub fn is_contended(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
         let topic = record.topic;
+        let is_recent = |at: Instant| now.instant.since(at) < CONTENTION;
         match self.tree.get(topic) {
             Some(kept) => {
-                let is_recent = |at: Instant| now.instant.since(at) < CONTENTION;
                 let is_other = kept.origin != origin && kept.at.is_some_and(is_recent);
                 let may_be_behind = is_other || self.contended.was_just_sent(now.instant, topic);
                 may_be_behind && !is_again(&kept.record, record)
             }
-            None => self.removed.get(topic).is_some_and(|(time, _)| {
-                // The clock may have been set back since.
-                let apart = now.wall.as_unix_millis().abs_diff(time.millis);
-                u128::from(apart) < CONTENTION.as_millis()
-            }),
+            None => {
+                let removal = self.removed.get(topic);
+                removal.is_some_and(|it| it.at.is_some_and(is_recent))
+            }
         }
     }
 
@@ -317,7 +319,7 @@ impl RetainedMessages {
         if let Some(kept) = self.remove(topic) {
             self.has_changed_bans |= topic.starts_with(BANS);
             self.store_removal(now, topic, kept.written);
-            self.bury(topic, kept.written);
+            self.bury(topic, kept.written, kept.at);
         }
     }
 
@@ -354,7 +356,7 @@ impl RetainedMessages {
                 origin,
                 record: bytes.into(),
                 expires_at,
-                at: (!self.store.is_paused()).then_some(now.instant),
+                at: self.noted_at(now),
                 charge,
             },
             len,
@@ -367,8 +369,13 @@ impl RetainedMessages {
         }
     }
 
-    pub fn bury(&mut self, topic: &str, written: WriteTime) {
-        for (oldest, written) in self.removed.insert(topic, written) {
+    /// When a write counts as noted; `None`: it is read at the start.
+    fn noted_at(&self, now: Now) -> Option<Instant> {
+        (!self.store.is_paused()).then_some(now.instant)
+    }
+
+    pub fn bury(&mut self, topic: &str, written: WriteTime, at: Option<Instant>) {
+        for (oldest, written) in self.removed.insert(topic, Removal { written, at }) {
             self.store.remove(&oldest);
             self.digest ^= fingerprint(&oldest, written);
         }

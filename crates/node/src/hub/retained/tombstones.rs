@@ -3,10 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use thicket_session::time::Instant;
+
 use crate::{Remembered, hub::control::WriteTime};
 
 /// Bytes that a removal takes besides its topic: an entry in each of the two maps, and the allocation of the topic.
-const ENTRY_BYTES: usize = 2 * size_of::<(WriteTime, Arc<str>)>() + 80;
+const ENTRY_BYTES: usize =
+    size_of::<(Arc<str>, Removal)>() + size_of::<(WriteTime, Arc<str>)>() + 80;
+
+/// When a topic was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Removal {
+    pub written: WriteTime,
+    /// When it was noted here; `None`: before this node was started.
+    pub at: Option<Instant>,
+}
 
 /// Removed topics, up to `maximum` and `maximum_bytes`: the removal that is longest ago is forgotten first.
 #[derive(Debug)]
@@ -14,7 +25,7 @@ pub(super) struct Tombstones {
     maximum: usize,
     maximum_bytes: usize,
     bytes: usize,
-    removed: BTreeMap<Arc<str>, WriteTime>,
+    removed: BTreeMap<Arc<str>, Removal>,
     /// The same by time: clients remove topics as often as they like, so forgetting one must not visit all.
     by_time: BTreeSet<(WriteTime, Arc<str>)>,
 }
@@ -40,20 +51,22 @@ impl Tombstones {
         .with_bytes(self.bytes)
     }
 
-    pub fn get(&self, topic: &str) -> Option<WriteTime> {
+    pub fn get(&self, topic: &str) -> Option<Removal> {
         self.removed.get(topic).copied()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, WriteTime)> {
-        self.removed.iter().map(|(topic, at)| (&**topic, *at))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Removal)> {
+        let removed = self.removed.iter();
+        removed.map(|(topic, removal)| (&**topic, *removal))
     }
 
     /// The topic was removed then. Returns what is forgotten instead, if there was too much.
-    pub fn insert(&mut self, topic: &str, written: WriteTime) -> Vec<(Arc<str>, WriteTime)> {
+    pub fn insert(&mut self, topic: &str, removal: Removal) -> Vec<(Arc<str>, WriteTime)> {
+        let written = removal.written;
         self.remove(topic);
         let topic: Arc<str> = topic.into();
         self.bytes += topic.len() + ENTRY_BYTES;
-        self.removed.insert(Arc::clone(&topic), written);
+        self.removed.insert(Arc::clone(&topic), removal);
         self.by_time.insert((written, topic));
         let mut forgotten = Vec::new();
         while self.removed.len() > self.maximum || self.bytes > self.maximum_bytes {
@@ -69,9 +82,9 @@ impl Tombstones {
 
     /// The topic has a message again.
     pub fn remove(&mut self, topic: &str) {
-        if let Some((topic, written)) = self.removed.remove_entry(topic) {
+        if let Some((topic, removal)) = self.removed.remove_entry(topic) {
             self.bytes -= topic.len() + ENTRY_BYTES;
-            self.by_time.remove(&(written, topic));
+            self.by_time.remove(&(removal.written, topic));
         }
     }
 }
@@ -82,8 +95,13 @@ mod tests {
 
     use super::*;
 
-    const fn at(millis: u64) -> WriteTime {
+    const fn written(millis: u64) -> WriteTime {
         (HybridTime { millis, counter: 0 }, NodeId(1))
+    }
+
+    const fn at(millis: u64) -> Removal {
+        let written = written(millis);
+        Removal { written, at: None }
     }
 
     #[test]
@@ -93,12 +111,15 @@ mod tests {
         assert_eq!(tombstones.insert("early", at(10)), []);
         // Removed again: its first time counts no more.
         assert_eq!(tombstones.insert("early", at(40)), []);
-        assert_eq!(tombstones.insert("new", at(50)), [("late".into(), at(30))]);
+        assert_eq!(
+            tombstones.insert("new", at(50)),
+            [("late".into(), written(30))]
+        );
         tombstones.remove("early");
         assert_eq!(tombstones.insert("other", at(20)), []);
         assert_eq!(
             tombstones.insert("one too many, and the oldest", at(5)),
-            [("one too many, and the oldest".into(), at(5))]
+            [("one too many, and the oldest".into(), written(5))]
         );
         let left: Vec<_> = tombstones.iter().collect();
         assert_eq!(left, [("new", at(50)), ("other", at(20))]);

@@ -248,17 +248,21 @@ impl Sources {
         record: &[u8],
     ) -> Result<(), String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        for entry in JournalEntries::new(record).map_err(|error| text(&error))? {
+        let entries =
+            JournalEntries::new(now.times_of_day(), record).map_err(|error| text(&error))?;
+        let times = entries.times();
+        for entry in entries {
             let entry = entry.map_err(|error| text(&error))?;
             match &entry {
                 JournalEntry::Message(message) => {
-                    let whole = message_of(now, message);
+                    let whole = message_of(message);
                     reading.publication = Named::of(&whole);
                     reading.last = Some(whole);
                 }
                 JournalEntry::Value { session, value } => {
                     reading.found = None;
-                    let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
+                    let stored =
+                        StoredSession::decode(value, times).map_err(|error| text(&error))?;
                     if stored.expiry_interval > 0 {
                         self.backup_session(cx, now, reading.at.source, *session, stored);
                     } else {
@@ -713,9 +717,8 @@ impl Sources {
     }
 }
 
-fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
-    let expires_at = stored.expires_at_ms.map(|at| now.instant_of(at));
-    let message = Message::new(stored.id, &stored.publish, expires_at);
+fn message_of(stored: &StoredMessage<'_>) -> Rc<Message> {
+    let message = Message::new(stored.id, &stored.publish, stored.expires_at);
     Rc::new(message.with_publication(stored.publication))
 }
 

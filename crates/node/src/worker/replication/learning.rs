@@ -11,7 +11,7 @@ use crate::{
         context::Context,
         state::{
             debts::Debt,
-            journal::{write_accepted, write_counters, write_held},
+            journal::{write_accepted, write_counters, write_finished, write_held},
             replica::{
                 replica_set::{MAXIMUM, Replica, Stage, StoredAs},
                 stream::{Level, Progress, Release, Streams},
@@ -337,7 +337,9 @@ impl Primaries {
             return;
         };
         let part_bytes = cx.config.sync_part_bytes;
-        stream.writer.value(number, &session.value(now).encode());
+        stream
+            .writer
+            .value(now.times_of_day(), number, &session.value());
         for (filter, subscribed) in &session.subscriptions {
             stream
                 .writer
@@ -346,6 +348,9 @@ impl Primaries {
         }
         write_accepted(&mut stream.writer, session);
         write_counters(&mut stream.writer, session);
+        if stream.writer.version().has_divergence() {
+            write_finished(&mut stream.writer, session);
+        }
         for held in session.outbound.held_from(0) {
             write_held(&mut stream.writer, now, number, &held, 0);
             stream.divide_sync(part_bytes);

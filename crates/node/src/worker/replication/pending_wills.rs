@@ -174,6 +174,7 @@ impl Primaries {
     pub(in super::super) fn recover_will(
         &mut self,
         cx: &mut Context,
+        now: Now,
         (log, number): (u8, u64),
         stored: StoredSession,
     ) {
@@ -183,7 +184,7 @@ impl Primaries {
         } else {
             cx.journal.remove_session(log, number);
             let number = cx.journal.next_number();
-            cx.journal.put_will(number, stored.encode());
+            cx.journal.put_will(now, number, &stored);
             number
         };
         if let Some(will) = stored.will {
@@ -200,33 +201,30 @@ impl Primaries {
         will: &StoredWill,
         author: Author<'_>,
     ) -> (Option<WillBackup>, Option<u64>) {
-        let value = || {
-            let value = StoredSession {
-                client_id: author
-                    .client_id
-                    .map_or("", |client_id| client_id)
-                    .to_owned(),
-                uid: 0,
-                epoch: Epoch::NONE,
-                expiry_interval: 0,
-                disconnected_at_ms: Some(now.wall_ms(now.instant)),
-                will: Some(will.clone()),
-                will_due_at_ms: None,
-            };
-            value.encode()
+        let value = || StoredSession {
+            client_id: author
+                .client_id
+                .map_or("", |client_id| client_id)
+                .to_owned(),
+            uid: 0,
+            epoch: Epoch::NONE,
+            expiry_interval: 0,
+            disconnected_at: Some(now.instant),
+            will: Some(will.clone()),
+            will_due: None,
         };
         let stored = match author.stored {
             Stored::No => None,
             Stored::Under(number) => Some(number),
             Stored::Yes => {
                 let number = cx.journal.next_number();
-                cx.journal.put_will(number, value());
+                cx.journal.put_will(now, number, &value());
                 Some(number)
             }
         };
         let backup = author.backup.or_else(|| {
             let index = self.will_holder(cx, will, author)?;
-            replicate_will(cx, index, &value())
+            replicate_will(cx, now, index, &value())
         });
         (backup, stored)
     }

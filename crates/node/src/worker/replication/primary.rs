@@ -139,7 +139,7 @@ impl Primaries {
         let mut overrun = Vec::new();
         for (_, stream) in cx.journal.streams.iter_mut() {
             stream.end_round();
-            while let Some((position, record)) = stream.next_to_send() {
+            while let Some((position, record)) = stream.next_to_send(now.instant) {
                 messages.push(ToHub::Replicate {
                     to: stream.node,
                     stream: stream.id,

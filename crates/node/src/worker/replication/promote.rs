@@ -392,7 +392,7 @@ impl Session {
 fn drop_will_of_connected(cx: &mut Context, key: SessionKey) {
     let session = cx.sessions.get_mut(key);
     if let Some(backup) = session.and_then(|session| session.backup_mut())
-        && backup.stored.disconnected_at_ms.is_none()
+        && backup.stored.disconnected_at.is_none()
     {
         backup.stored.will = None;
     }

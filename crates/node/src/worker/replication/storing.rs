@@ -34,15 +34,17 @@ impl Primaries {
             if session.stored.number == 0 {
                 session.stored.number = cx.journal.next_number();
             }
-            let value = session.value(now).encode();
-            cx.journal.put_session(session.stored.number, value);
+            let (number, value) = (session.stored.number, session.value());
+            cx.journal.put_session(now, number, &value);
         }
         if session.stored.backups.is_empty() {
             self.backup_new(cx, now, key);
         } else {
-            let (stored, value) = (session.stored, session.value(now).encode());
+            let (stored, value) = (session.stored, session.value());
             cx.journal.streams.each(stored.backups, |stream| {
-                stream.writer.value(stored.number, &value);
+                stream
+                    .writer
+                    .value(now.times_of_day(), stored.number, &value);
             });
         }
     }
@@ -66,8 +68,8 @@ pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
     session.stored = StoredAs::default();
     if cx.journal.is_on {
         session.stored.number = cx.journal.next_number();
-        let (number, value) = (session.stored.number, session.value(now).encode());
-        cx.journal.put_session(number, value);
+        let (number, value) = (session.stored.number, session.value());
+        cx.journal.put_session(now, number, &value);
         for (filter, subscribed) in &session.subscriptions {
             let value = encode_subscription(filter, subscribed);
             let key = cx.journal.subscription_key(number, filter);

@@ -38,14 +38,14 @@ impl Primaries {
         let Some(session) = session.filter(|session| session.has_unreplicated_will()) else {
             return;
         };
-        let value = session.value(now).encode();
+        let value = session.value();
         let Some(node) = self.backup_of(cx, &session.client_id, &[], &[]) else {
             return;
         };
         let Some(index) = cx.stream_to(node) else {
             return;
         };
-        let backup = replicate_will(cx, index, &value);
+        let backup = replicate_will(cx, now, index, &value);
         if let Some(session) = cx.sessions.get_mut(key) {
             session.will_backup = backup.map(Box::new);
         }
@@ -70,10 +70,15 @@ impl Primaries {
 }
 
 /// Writes a will to a stream, under a number of its own.
-pub(super) fn replicate_will(cx: &mut Context, index: u8, value: &[u8]) -> Option<WillBackup> {
+pub(super) fn replicate_will(
+    cx: &mut Context,
+    now: Now,
+    index: u8,
+    value: &StoredSession,
+) -> Option<WillBackup> {
     let number = cx.journal.next_number();
     let stream = cx.journal.streams.get_mut(index)?;
-    stream.writer.value(number, value);
+    stream.writer.value(now.times_of_day(), number, value);
     Some(WillBackup {
         stream: index,
         stream_id: stream.id,

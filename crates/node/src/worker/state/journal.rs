@@ -7,7 +7,7 @@ use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
         Append, FinishedMessages, Held, Inbound, JournalWriter, MessageId, PlainAppend,
-        StoredMessage, Subscribed, encode_subscription,
+        StoredMessage, StoredSession, Subscribed, encode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -115,6 +115,18 @@ impl Journal {
         }
         self.streams
             .each(stored.backups, |stream| entry(&mut stream.writer));
+    }
+
+    /// Writes an entry about other replicas to each place that knows such entries.
+    fn write_divergence(&mut self, stored: StoredAs, mut entry: impl FnMut(&mut JournalWriter)) {
+        if self.is_on {
+            entry(&mut self.writer);
+        }
+        self.streams.each(stored.backups, |stream| {
+            if stream.writer.version().has_divergence() {
+                entry(&mut stream.writer);
+            }
+        });
     }
 
     /// Whether a message of `bytes` for `recipients` stored sessions would be over the limit.
@@ -300,7 +312,7 @@ impl Journal {
         let finished = session.outbound.take_finished();
         if stored.is_some() && !finished.is_empty() {
             self.write_done();
-            self.write(stored, |writer| {
+            self.write_divergence(stored, |writer| {
                 let ranges = finished.iter();
                 ranges.for_each(|range| writer.finished(stored.number, range));
             });
@@ -319,7 +331,7 @@ impl Journal {
         let stored = session.stored;
         if session.outbound.forget_finished() && stored.is_some() {
             self.write_done();
-            self.write(stored, |writer| writer.forgotten(stored.number));
+            self.write_divergence(stored, |writer| writer.forgotten(stored.number));
             if self.is_on {
                 write_touched(&mut self.writer, session);
             }
@@ -416,8 +428,8 @@ impl Journal {
     }
 
     /// A will is being published, under a number of its own: it is published again if the node stops before all its recipients have it.
-    pub fn put_will(&mut self, number: u64, value: Vec<u8>) {
-        self.put_session(number, value);
+    pub fn put_will(&mut self, now: Now, number: u64, stored: &StoredSession) {
+        self.put_session(now, number, stored);
     }
 
     /// Removes the value of a session, or of a will that all its recipients have, from a log of this node, perhaps one that no longer exists.
@@ -425,8 +437,10 @@ impl Journal {
         self.put(Keyspace::Sessions, key_in(log, number), None);
     }
 
-    pub fn put_session(&mut self, number: u64, value: Vec<u8>) {
+    /// A session without its subscriptions and messages.
+    pub fn put_session(&mut self, now: Now, number: u64, stored: &StoredSession) {
         let key = self.key(number);
+        let value = stored.encode(now.times_of_day());
         self.put(Keyspace::Sessions, key, Some(value));
     }
 
@@ -457,6 +471,10 @@ pub(in crate::worker) fn write_counters(writer: &mut JournalWriter, session: &Se
     for id in session.inbound.stored() {
         writer.inbound(session.stored.number, id);
     }
+}
+
+/// What a session has finished while another replica may hold it.
+pub(in crate::worker) fn write_finished(writer: &mut JournalWriter, session: &Session) {
     let finished = session.outbound.finished();
     for range in finished.into_iter().flat_map(FinishedMessages::iter) {
         writer.finished(session.stored.number, &range);
@@ -482,6 +500,7 @@ pub(in crate::worker) fn write_accepted(writer: &mut JournalWriter, session: &Se
 /// The counters of a session and all messages that it holds.
 pub(in crate::worker) fn write_messages(writer: &mut JournalWriter, now: Now, session: &Session) {
     write_counters(writer, session);
+    write_finished(writer, session);
     write_touched(writer, session);
     for held in session.outbound.held_from(0) {
         write_held(writer, now, session.stored.number, &held, 0);
@@ -490,15 +509,16 @@ pub(in crate::worker) fn write_messages(writer: &mut JournalWriter, now: Now, se
 
 /// The current message.
 fn write_outgoing(writer: &mut JournalWriter, now: Now, outgoing: &Outgoing<'_>) {
-    writer.message(&StoredMessage {
+    let message = StoredMessage {
         name: 0,
         id: outgoing.id,
-        expires_at_ms: outgoing.expires_at.map(|at| now.wall_ms(at)),
+        expires_at: outgoing.expires_at,
         publication: outgoing
             .publication()
             .map(|id| (id.session, id.packet_id, id.generation)),
         publish: *outgoing.publish,
-    });
+    };
+    writer.message(now.times_of_day(), &message);
 }
 
 /// One message that a session holds. `name`: of the message, if it was written before; 0: it is written here.
@@ -526,10 +546,11 @@ pub(in crate::worker) fn write_missing(
 ) {
     if let Some(delivery) = held.delivery() {
         let message = &delivery.message;
-        writer.message(&StoredMessage {
+        let message = StoredMessage {
             publication: message.publication(),
-            ..stored_message(now, message, 0)
-        });
+            ..stored_message(message, 0)
+        };
+        writer.message(now.times_of_day(), &message);
     }
     write_append(writer, session, held, 0);
 }
@@ -567,18 +588,14 @@ pub(in crate::worker) fn write_message(
     message: &thicket_session::server::Message,
     name: u64,
 ) {
-    writer.message(&stored_message(now, message, name));
+    writer.message(now.times_of_day(), &stored_message(message, name));
 }
 
-fn stored_message(
-    now: Now,
-    message: &thicket_session::server::Message,
-    name: u64,
-) -> StoredMessage<'_> {
+fn stored_message(message: &thicket_session::server::Message, name: u64) -> StoredMessage<'_> {
     StoredMessage {
         name,
         id: message.id(),
-        expires_at_ms: message.expires_at().map(|at| now.wall_ms(at)),
+        expires_at: message.expires_at(),
         publication: None,
         publish: message.publish(),
     }

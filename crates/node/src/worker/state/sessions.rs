@@ -32,7 +32,7 @@ use super::{
     seen::{AcceptedPublications, Named},
     tenants::Tenants,
 };
-use crate::{ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of};
+use crate::{ConnectionId, Limits, TenantId, TenantLimits, marks::Marks, scope::prefix_of};
 
 /// Seconds that mean never.
 pub(in crate::worker) const NEVER: u32 = u32::MAX;
@@ -223,15 +223,15 @@ impl Session {
     }
 
     /// What a store keeps of it beside its subscriptions and messages.
-    pub fn value(&self, now: Now) -> StoredSession {
+    pub fn value(&self) -> StoredSession {
         StoredSession {
             client_id: self.client_id.to_string(),
             uid: self.uid,
             epoch: self.epoch,
             expiry_interval: self.expiry_interval,
-            disconnected_at_ms: self.disconnected_at.map(|at| now.wall_ms(at)),
+            disconnected_at: self.disconnected_at,
             will: self.lasting_will().cloned(),
-            will_due_at_ms: self.will_due.map(|due| now.wall_ms(due)),
+            will_due: self.will_due,
         }
     }
 

@@ -38,7 +38,7 @@ impl Excuse {
                 "- a QoS 2 publication that was sent to one side, not read there, and sent again to the other side under a packet identifier",
                 "- that a will goes out only if its client is gone, and only once",
                 "Twice if the node dies just as it publishes the will, and once more for each further node",
-                "if they were published on two sides of a partition: their nodes' clocks decide.",
+                "if they were published on two sides of a partition soon after each other, or by a node that was started or",
                 "| at least once a group; QoS 2 may come twice where a member's node died |",
                 "- That a retained message comes once, and before what its publisher sent later, if nodes were partitioned or died meanwhile",
             ],
@@ -563,7 +563,7 @@ pub fn retained_messages_converge(
             acknowledged_at.is_none_or(|at| at >= publication.submitted_at)
         });
         let is_skewed = kept.is_some_and(|kept| {
-            // A message that was written while nodes were partitioned has the time of its node's clock ("their nodes' clocks decide"); so has one
+            // A message that was written while nodes were partitioned has the time of its node's clock, which may be behind if the node was started meanwhile; so has one
             // that was left behind at a node on its way, and sent again at another one.
             let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
             let is_disturbed = !ledger.is_calm(kept.submitted_at, at_the_latest);

@@ -358,7 +358,7 @@ impl Run {
         let step = self.clocks.below(2 * STEP_MILLIS + 1);
         *ahead = (*ahead + step)
             .saturating_sub(STEP_MILLIS)
-            .min(2 * STEP_MILLIS);
+            .min(2 * STEP_MILLIS + self.apart);
         self.note_clock_set(node);
         if let Some(log) = &mut self.log {
             let (now, ahead) = (self.world.net.now, self.world.nodes[node].spec.wall_ahead);

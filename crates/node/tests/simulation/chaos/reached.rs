@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, or only one run in hundreds, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 32] = [
+const NOT_REACHED: [(&str, &str); 33] = [
     (
         "worker/replication: a backup has moved to level loads",
         "no plan has so many messages: scenarios/backups",
@@ -130,6 +130,7 @@ const NOT_REACHED: [(&str, &str); 32] = [
         "time LEFT_ALONE",
         "an hour: hub/redirection/decisions, tests",
     ),
+    ("time LOGGED_EVERY", "an hour: hub/clocks, tests"),
 ];
 
 /// Where the code lies.

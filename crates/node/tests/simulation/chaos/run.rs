@@ -33,6 +33,8 @@ pub struct Run {
     pub random: Random,
     /// When and how clocks are set: apart from all else, so that the rest of a run is the same without it.
     pub clocks: Random,
+    /// How far the wall clocks of nodes are apart at most, ms.
+    pub apart: u64,
     pub downs: u64,
     /// Nothing happens before the cluster is older than every time-out in the nodes.
     pub is_aged: bool,

@@ -83,6 +83,16 @@ fn any_version(random: &mut Random) -> WireVersion {
     }
 }
 
+/// How far the wall clocks of nodes are apart at most, ms: in one run of four by seconds, hours or years. Nodes of the earlier wire versions send each
+/// other times of day, and tokens come with one.
+fn apart(plan: &Plan, random: &mut Random) -> u64 {
+    const HOUR: u64 = 3_600_000;
+    if plan.mixes_versions || plan.tokens || !random.chance(1, 4) {
+        return 0;
+    }
+    *random.pick(&[90_000, 12 * HOUR, 20 * 365 * 24 * HOUR])
+}
+
 impl Run {
     pub fn new(mut plan: Plan, routing: RoutingMode, seed: u64) -> Self {
         // By fours, as every way to route has its turn. In the other runs less is allowed for.
@@ -90,6 +100,8 @@ impl Run {
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
         let mut clocks = Random::new(seed.rotate_left(32));
+        let mut skews = Random::new(seed.rotate_left(16));
+        let apart = apart(&plan, &mut skews);
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
@@ -97,7 +109,7 @@ impl Run {
             if plan.majority {
                 spec.partition = Partition::Majority;
             }
-            spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew;
+            spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew + skews.below(apart + 1);
             spec.limits.out_buffer_bytes = 4_000;
             spec.limits.relocate_after = 1;
             spec.stores = plan.kills || plan.blacks_out || plan.stores;
@@ -162,6 +174,7 @@ impl Run {
             routing,
             random: random.clone(),
             clocks,
+            apart,
             downs: 0,
             is_aged: !(seed / 8).is_multiple_of(2),
             watcher: 0,

@@ -6,35 +6,47 @@ use super::{
     Append, AppendRun, JournalEntry, JournalError, JournalVersion, MAXIMUM_RUN, PlainAppend,
     Publication, StoredMessage, flag, tag,
 };
-use crate::server::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream};
+use crate::{
+    server::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream},
+    time::Timeline,
+};
 
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct JournalEntries<'a> {
     version: JournalVersion,
+    times: Timeline,
     rest: &'a [u8],
     origin: MessageStream,
 }
 
 impl<'a> JournalEntries<'a> {
-    /// Of a whole record.
+    /// Of a whole record. `times_of_day`: the clocks of the reader.
     ///
     /// # Errors
     /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
-    pub fn new(record: &'a [u8]) -> Result<Self, JournalError> {
+    pub fn new(times_of_day: Timeline, record: &'a [u8]) -> Result<Self, JournalError> {
         let (version, rest) = record
             .split_first()
             .ok_or(JournalError::Malformed("version"))?;
-        let version = match version {
-            1 => JournalVersion::V1,
-            2 => JournalVersion::V2,
-            version => return Err(JournalError::Version(*version)),
-        };
-        Ok(Self {
+        let version = JournalVersion::of(*version).ok_or(JournalError::Version(*version))?;
+        let mut entries = Self {
             version,
+            times: times_of_day,
             rest,
             origin: MessageStream::default(),
-        })
+        };
+        if version.has_sender_times() {
+            let sent_at = u64::from_le_bytes(entries.array("sent at")?);
+            entries.times = times_of_day.with(sent_at);
+        }
+        Ok(entries)
+    }
+
+    /// How its times are read.
+    #[must_use]
+    pub const fn times(&self) -> Timeline {
+        self.times
     }
 
     fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
@@ -227,9 +239,12 @@ impl<'a> JournalEntries<'a> {
             _ => self.varint("name")?,
         };
         let id = self.message_id(flags & flag::ORIGIN != 0)?;
-        let expires_at_ms = match flags & flag::EXPIRY {
+        let expires_at = match flags & flag::EXPIRY {
             0 => None,
-            _ => Some(u64::from_le_bytes(self.array("expiry")?)),
+            _ => {
+                let millis = u64::from_le_bytes(self.array("expiry")?);
+                Some(self.times.instant_of(millis))
+            }
         };
         let publication = match flags & flag::PUBLICATION {
             0 => None,
@@ -247,7 +262,7 @@ impl<'a> JournalEntries<'a> {
         Ok(StoredMessage {
             name,
             id,
-            expires_at_ms,
+            expires_at,
             publication,
             publish,
         })

@@ -15,7 +15,7 @@ fn message(number: u64, name: u64) -> StoredMessage<'static> {
             stream: 1,
             number,
         },
-        expires_at_ms: (number == 2).then_some(1_700_000_000_000),
+        expires_at: (number == 2).then_some(Instant::from_millis(1_700_000)),
         publication: (number == 1).then_some((u128::MAX - 1, 9, 4)),
         publish: Publish {
             qos: Qos::ExactlyOnce,
@@ -68,12 +68,24 @@ fn finished() -> [FinishedRange; 2] {
     [range(300, None), range(u64::MAX, Some("$share/g/a/b"))]
 }
 
+fn session() -> StoredSession {
+    StoredSession {
+        client_id: "c".into(),
+        uid: 5,
+        epoch: Epoch::from_bits(6),
+        expiry_interval: 60,
+        disconnected_at: Some(Instant::from_millis(4_000)),
+        will: None,
+        will_due: None,
+    }
+}
+
 fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     let mut writer = JournalWriter::default();
     let mut entries = Vec::new();
     for number in 1..4 {
         let message = message(number, number - 1);
-        writer.message(&message);
+        writer.message(Timeline::OWN, &message);
         entries.push(JournalEntry::Message(Box::new(message)));
         let append = append(number + 4);
         writer.append(&append);
@@ -91,7 +103,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.session(2, 5, id(6), 7);
     writer.seen(11, &generations);
     writer.noted((5, 6, 7), 8);
-    writer.value(3, b"session");
+    writer.value(Timeline::OWN, 3, &session());
     writer.subscribed(3, b"subscription");
     writer.unsubscribed(3, "a/+");
     writer.passed(3, message(9, 0).id);
@@ -163,7 +175,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         },
         JournalEntry::Value {
             session: 3,
-            value: b"session",
+            value: session().encode(Timeline::OWN).leak(),
         },
         JournalEntry::Subscribed {
             session: 3,
@@ -227,7 +239,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
 #[test]
 fn entries_are_read_as_they_were_written() {
     let (writer, entries) = written();
-    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+    let read: Result<Vec<_>, _> = JournalEntries::new(Timeline::OWN, writer.record())
         .expect("our version")
         .collect();
     assert_eq!(read, Ok(entries));
@@ -241,7 +253,7 @@ fn version_1_leaves_the_content_of_publications_out() {
     writer.noted((5, 6, 7), 8);
     writer.accepted(3, 9, &known);
     let unknown = Box::new(Generations::of_one(12, 0));
-    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+    let read: Result<Vec<_>, _> = JournalEntries::new(Timeline::OWN, writer.record())
         .expect("an earlier version")
         .collect();
     let expected = vec![
@@ -263,12 +275,70 @@ fn version_1_leaves_the_content_of_publications_out() {
 }
 
 #[test]
+fn what_another_node_is_sent_expires_there_after_the_time_that_was_left_when_it_was_sent() {
+    let at = Instant::from_millis;
+    let [writers_day, readers_day] = [1_700_000_000_000, 1_900_000_000_000];
+    let mut writer = JournalWriter::new(JournalVersion::V3);
+    let message = StoredMessage {
+        expires_at: Some(at(9_000)),
+        ..message(1, 0)
+    };
+    writer.value(Timeline::new(at(5_000), writers_day), 3, &session());
+    writer.message(Timeline::new(at(5_000), writers_day), &message);
+    let mut record = writer.record().to_vec();
+    // Sent after two seconds, and read at the same time by another clock.
+    set_sent_at(&mut record, at(7_000));
+    let reader = Timeline::new(at(500_000), readers_day);
+    let mut entries = JournalEntries::new(reader, &record).expect("our version");
+    let times = entries.times();
+    let Some(Ok(JournalEntry::Value { value, .. })) = entries.next() else {
+        panic!("the session is the first entry");
+    };
+    let read = StoredSession::decode(value, times).expect("just written");
+    assert_eq!(read.disconnected_at, Some(at(497_000)));
+    let expected = StoredMessage {
+        expires_at: Some(at(502_000)),
+        ..message
+    };
+    let expected = JournalEntry::Message(Box::new(expected));
+    assert_eq!(entries.next(), Some(Ok(expected)));
+    for len in 0..9 {
+        let cut = JournalEntries::new(reader, &record[..len]);
+        assert!(cut.is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn what_is_stored_expires_at_the_same_time_of_day() {
+    let at = Instant::from_millis;
+    let message = StoredMessage {
+        expires_at: Some(at(9_000)),
+        ..message(1, 0)
+    };
+    let mut writer = JournalWriter::default();
+    writer.message(Timeline::new(at(5_000), 1_700_000_000_000), &message);
+    let mut record = writer.record().to_vec();
+    set_sent_at(&mut record, at(7_000));
+    assert_eq!(record, writer.record(), "what is stored is not sent");
+    let reader = Timeline::new(at(200), 1_700_000_001_000);
+    let read: Result<Vec<_>, _> = JournalEntries::new(reader, &record)
+        .expect("our version")
+        .collect();
+    let expected = StoredMessage {
+        expires_at: Some(at(3_200)),
+        ..message
+    };
+    let expected = JournalEntry::Message(Box::new(expected));
+    assert_eq!(read, Ok(vec![expected]));
+}
+
+#[test]
 fn a_cleared_writer_begins_a_record_that_stands_alone() {
     let (mut writer, _) = written();
     writer.clear();
     assert!(writer.is_empty());
-    writer.message(&message(3, 0));
-    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+    writer.message(Timeline::OWN, &message(3, 0));
+    let read: Result<Vec<_>, _> = JournalEntries::new(Timeline::OWN, writer.record())
         .expect("our version")
         .collect();
     assert_eq!(
@@ -282,7 +352,7 @@ fn a_record_cut_anywhere_gives_only_whole_entries_and_never_panics() {
     let (writer, entries) = written();
     let record = writer.record();
     for len in 1..record.len() {
-        let read = JournalEntries::new(&record[..len]).expect("our version");
+        let read = JournalEntries::new(Timeline::OWN, &record[..len]).expect("our version");
         let whole: Vec<_> = read.map_while(Result::ok).collect();
         assert!(entries.starts_with(&whole), "{len} bytes");
     }
@@ -291,14 +361,15 @@ fn a_record_cut_anywhere_gives_only_whole_entries_and_never_panics() {
 #[test]
 fn another_version_an_empty_record_and_an_unknown_tag_are_refused() {
     assert_eq!(
-        JournalEntries::new(&[9]).map(|_| ()),
+        JournalEntries::new(Timeline::OWN, &[9]).map(|_| ()),
         Err(JournalError::Version(9))
     );
     assert_eq!(
-        JournalEntries::new(&[]).map(|_| ()),
+        JournalEntries::new(Timeline::OWN, &[]).map(|_| ()),
         Err(JournalError::Malformed("version"))
     );
-    let mut unknown = JournalEntries::new(&[JournalVersion::V2 as u8, 99]).expect("our version");
+    let mut unknown =
+        JournalEntries::new(Timeline::OWN, &[JournalVersion::V2 as u8, 99]).expect("our version");
     assert_eq!(unknown.next(), Some(Err(JournalError::Malformed("tag"))));
     assert_eq!(unknown.next(), None);
 }
@@ -313,7 +384,7 @@ fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
         flag::IDENTIFIERS,
     ];
     record.extend_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
-    let mut entries = JournalEntries::new(&record).expect("our version");
+    let mut entries = JournalEntries::new(Timeline::OWN, &record).expect("our version");
     assert!(matches!(entries.next(), Some(Err(_))));
 }
 
@@ -339,7 +410,7 @@ fn a_run_ends_where_anything_is_not_the_next_or_another_entry_stands() {
         let mut writer = JournalWriter::default();
         writer.append_plain(plain(7, Some(5)));
         writer.append_plain(second);
-        let read: Vec<_> = JournalEntries::new(writer.record())
+        let read: Vec<_> = JournalEntries::new(Timeline::OWN, writer.record())
             .expect("our version")
             .collect();
         let single = |first| Ok(JournalEntry::Run(AppendRun { first, count: 1 }));
@@ -351,7 +422,7 @@ fn a_run_ends_where_anything_is_not_the_next_or_another_entry_stands() {
         writer.append_plain(append);
         append = append.next();
     }
-    let counts: Vec<_> = JournalEntries::new(writer.record())
+    let counts: Vec<_> = JournalEntries::new(Timeline::OWN, writer.record())
         .expect("our version")
         .map(|entry| match entry {
             Ok(JournalEntry::Run(run)) => run.count,
@@ -378,7 +449,7 @@ fn a_run_of_nothing_of_too_many_or_past_all_numbers_is_refused() {
     });
     let endless = of_count(writer.record(), 4);
     for record in [empty, long, endless] {
-        let mut entries = JournalEntries::new(&record).expect("our version");
+        let mut entries = JournalEntries::new(Timeline::OWN, &record).expect("our version");
         assert_eq!(entries.next(), Some(Err(JournalError::Malformed("count"))));
         assert_eq!(entries.next(), None);
     }
@@ -388,12 +459,12 @@ fn a_run_of_nothing_of_too_many_or_past_all_numbers_is_refused() {
 fn a_sequence_that_none_can_follow_is_refused() {
     let mut writer = JournalWriter::default();
     writer.append(&append(u64::MAX));
-    let mut entries = JournalEntries::new(writer.record()).expect("our version");
+    let mut entries = JournalEntries::new(Timeline::OWN, writer.record()).expect("our version");
     let refused = Err(JournalError::Malformed("sequence"));
     assert_eq!(entries.next(), Some(refused.clone()));
     writer.clear();
     writer.received(1, u64::MAX, id(1));
-    let mut entries = JournalEntries::new(writer.record()).expect("our version");
+    let mut entries = JournalEntries::new(Timeline::OWN, writer.record()).expect("our version");
     assert_eq!(entries.next(), Some(refused));
 }
 

@@ -293,6 +293,9 @@ fn messages() -> Vec<Message<'static>> {
             request: 4,
             answer: Err(RebalanceError::Moving),
         },
+        Message::Clock {
+            unix_ms: 1_700_000_000_000,
+        },
     ]
 }
 

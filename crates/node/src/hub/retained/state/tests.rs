@@ -120,11 +120,44 @@ fn what_was_written_before_a_start_makes_no_topic_contended() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_no_topic_contended() {
+fn a_topic_that_was_removed_a_moment_ago_is_contended_whatever_the_clocks_say() {
+    for (written_at, elapsed, is_contended) in [
+        (0, 500, true),
+        (0, 2_000, false),
+        (3_600_000, 500, true),
+        (3_600_000, 2_000, false),
+    ] {
+        let mut all = retained(RetainedLimits::default());
+        observe(&mut all, 0, &write("t", b"", written_at, None));
+        observe(&mut all, elapsed, &write("t", b"new", written_at + 1, None));
+        let found = all.contended.next().is_some();
+        assert_eq!(found, is_contended, "{written_at} {elapsed}");
+    }
+}
+
+#[test]
+fn a_write_counts_as_later_than_all_that_was_seen_however_far_ahead_that_is() {
+    const YEARS: u64 = 400_000_000_000;
     let mut all = retained(RetainedLimits::default());
-    observe(&mut all, 3_600_000, &write("t", b"", 3_600_000, None));
-    observe(&mut all, 0, &write("t", b"new", 3_600_001, None));
-    assert_eq!(all.contended.next(), None);
+    observe(&mut all, 0, &write("t", b"ahead", YEARS, None));
+    let seen = HybridTime {
+        millis: 1_000_000 + YEARS,
+        counter: 0,
+    };
+    assert!(all.tick(1_000_001, "t") > seen);
+    assert!(all.tick(1_000_002, "other") > seen);
+    // What cannot be a time advances no clock, and is replaced nevertheless.
+    let absurd = HybridTime {
+        millis: u64::MAX - 1,
+        counter: 0,
+    };
+    let record = Record {
+        time: Some(absurd),
+        ..write("absurd", b"x", 0, None)
+    };
+    observe(&mut all, 0, &record);
+    assert!(all.tick(1_000_003, "absurd") > absurd);
+    assert!(all.tick(1_000_004, "other") < absurd);
 }
 
 #[test]

@@ -191,9 +191,9 @@ impl Backup {
             uid: 1,
             epoch: thicket_session::server::Epoch::NONE,
             expiry_interval: 60,
-            disconnected_at_ms: None,
+            disconnected_at: None,
             will: None,
-            will_due_at_ms: None,
+            will_due: None,
         };
         Self::new(source, 1, stored)
     }

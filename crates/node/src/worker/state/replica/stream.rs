@@ -4,7 +4,8 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
 use thicket_overlay::NodeId;
 use thicket_session::{
-    server::{JournalVersion, JournalWriter},
+    server::{JournalVersion, JournalWriter, set_sent_at},
+    time::Instant,
     topic::SubscriptionFilter,
 };
 
@@ -229,10 +230,11 @@ impl Stream {
     }
 
     /// The next record to be sent, with its position. Parts of a full sync go at the pace of the other node.
-    pub fn next_to_send(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub fn next_to_send(&mut self, now: Instant) -> Option<(u64, Vec<u8>)> {
         let under_way = self.under_way_bytes.all();
         let may_go = |record: &mut Record| record.kind == Kind::Round || under_way < LEARNING_BYTES;
-        let record = self.waiting.pop_front_if(may_go)?;
+        let mut record = self.waiting.pop_front_if(may_go)?;
+        set_sent_at(&mut record.content, now);
         let bytes = record.content.len();
         *self.waiting_bytes.of(record.kind) -= bytes;
         *self.under_way_bytes.of(record.kind) += bytes;
