@@ -61,7 +61,6 @@ use thicket_session::time::Instant;
 use self::{
     admissions::Admissions,
     clock::SharedClock,
-    clocks::Clocks,
     context::Context,
     control::Message,
     directory::Directory,
@@ -76,6 +75,7 @@ use self::{
         agreement::Agreement,
         arrivals::Arrivals,
         backlog::{Backlog, ForwardBatch},
+        clocks::Clocks,
         interests::Interests,
         refusals::Refusals,
     },
@@ -404,7 +404,7 @@ impl Hub {
             ready,
             self.next_view(),
             self.next_members(),
-            self.clocks.next(),
+            self.clocks.next,
             self.ownership.next_deadline(),
         ]
         .into_iter()

@@ -50,7 +50,8 @@
 use thicket_mqtt::{PacketId, Publish, Qos};
 
 use super::{
-    Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream, StoredSession,
+    Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream, Publication,
+    StoredSession,
 };
 use crate::time::{Instant, Timeline};
 
@@ -151,9 +152,6 @@ mod flag {
 
 /// Messages in one run at most: an entry must not claim much more than its bytes can stand for.
 pub(super) const MAXIMUM_RUN: u16 = 1024;
-
-/// Identifies a QoS 2 publication: the publisher's session, the packet identifier, the generation.
-pub type Publication = (u128, u16, u32);
 
 /// One entry, borrowed from its record. Small, as each one that is read is moved: what is large and rare is in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]

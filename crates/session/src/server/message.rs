@@ -4,8 +4,10 @@ use std::cell::Cell;
 
 use thicket_mqtt::{ApplicationProperties, Publish, Qos};
 
-use super::journal::Publication;
 use crate::time::Instant;
+
+/// Identifies a QoS 2 publication: the publisher's session, the packet identifier, the generation.
+pub type Publication = (u128, u16, u32);
 
 /// Where a message came from and its number there: equal wherever the message is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

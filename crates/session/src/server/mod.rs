@@ -22,9 +22,9 @@ pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
     Append, AppendRun, JournalEntries, JournalEntry, JournalError, JournalVersion, JournalWriter,
-    PlainAppend, Publication, StoredMessage, set_sent_at,
+    PlainAppend, StoredMessage, set_sent_at,
 };
-pub use message::{Message, MessageId, MessageStream, seconds_left};
+pub use message::{Message, MessageId, MessageStream, Publication, seconds_left};
 pub use outbound::{
     Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started, Tally,
     Waiting,

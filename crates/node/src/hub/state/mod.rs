@@ -3,5 +3,6 @@
 pub(in crate::hub) mod agreement;
 pub(in crate::hub) mod arrivals;
 pub(in crate::hub) mod backlog;
+pub(in crate::hub) mod clocks;
 pub(in crate::hub) mod interests;
 pub(in crate::hub) mod refusals;

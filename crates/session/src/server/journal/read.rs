@@ -4,10 +4,10 @@ use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
 
 use super::{
     Append, AppendRun, JournalEntry, JournalError, JournalVersion, MAXIMUM_RUN, PlainAppend,
-    Publication, StoredMessage, flag, tag,
+    StoredMessage, flag, tag,
 };
 use crate::{
-    server::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream},
+    server::{Epoch, FinishedRange, Generations, InboundId, MessageId, MessageStream, Publication},
     time::Timeline,
 };
 
