@@ -7,7 +7,8 @@
 //!
 //! With `partition = "majority"` a node with the name and the address of a member that is down replaces it: it was started there without the data of the
 //! one before, which is gone. Otherwise a node that starts again and again without its data would add members until no side has a majority. Only a side
-//! that has quorum does that, so of two sides that do not see each other at most one has another list, as with `ctl forget`.
+//! that has quorum does that, so of two sides that do not see each other at most one has another list, as with `ctl forget`. Until then, members that are
+//! down and have one name and one address count once: at most one of them runs, on whatever side.
 //!
 //! ```text
 //! value  version u8 | changes u64 | bytes of the address u16 | address | name
@@ -184,6 +185,22 @@ impl Members {
         self.known.contains_key(&node)
     }
 
+    /// How many count for a majority: members that are not reachable and have one name and one address are one, since at most one of them can run. `reachable`:
+    /// ascending.
+    pub fn counted(&self, reachable: &[NodeId]) -> usize {
+        let mut count = 0;
+        let mut down = BTreeSet::new();
+        for (node, member) in self.iter() {
+            let is_reachable = reachable.binary_search(&node).is_ok();
+            if is_reachable || member.address.is_empty() {
+                count += 1;
+            } else {
+                down.insert((&*member.name, &*member.address));
+            }
+        }
+        count + down.len()
+    }
+
     /// How many belong to the cluster.
     pub fn len(&self) -> usize {
         self.iter().count()
@@ -354,6 +371,25 @@ mod tests {
         members.remove(NodeId(1));
         members.note_down(NodeId(1), WallClock::from_unix_millis(1));
         assert_eq!(members.take_replaced(&up), [], "no member any more");
+    }
+
+    #[test]
+    fn members_that_are_down_and_have_one_name_and_address_count_once() {
+        let mut members = Members::default();
+        for node in [1, 2, 3] {
+            members.join(NodeId(node), "north", "north:1883");
+        }
+        members.join(NodeId(4), "south", "south:1883");
+        members.join(NodeId(5), "west", "");
+        members.join(NodeId(6), "west", "");
+        let counted = |reachable: &[u64]| {
+            let reachable: Vec<_> = reachable.iter().map(|it| NodeId(*it)).collect();
+            members.counted(&reachable)
+        };
+        assert_eq!(counted(&[1, 2, 3, 4, 5, 6]), 6);
+        assert_eq!(counted(&[4]), 4);
+        assert_eq!(counted(&[3, 4]), 5, "until it replaces the others");
+        assert_eq!(counted(&[]), 4);
     }
 
     #[test]

@@ -155,10 +155,10 @@ impl Hub {
             return;
         }
         self.review_replaced();
-        let members = self.cx.members.len();
+        let reachable = self.cx.overlay.reachable();
+        let members = self.cx.members.counted(&reachable);
         let is_most = |count: usize| count * 2 > members;
-        let has_most =
-            is_most(self.cx.overlay.reachable().len()) && !self.cx.overlay.misses_nodes();
+        let has_most = is_most(reachable.len()) && !self.cx.overlay.misses_nodes();
         match &self.cx.quorum.state {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
@@ -330,10 +330,11 @@ impl HubView<'_> {
     /// The operator's report of all this.
     #[must_use]
     pub fn membership(&self) -> MembershipReport {
+        let reachable = self.hub.cx.overlay.reachable();
         MembershipReport {
             serves: !self.hub.cx.quorum.is_minority(),
-            members: self.hub.cx.members.len() as u64,
-            reachable: self.hub.cx.overlay.reachable().len() as u64,
+            members: self.hub.cx.members.counted(&reachable) as u64,
+            reachable: reachable.len() as u64,
         }
     }
 }

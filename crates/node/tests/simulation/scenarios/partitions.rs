@@ -591,9 +591,8 @@ fn a_side_without_quorum_replaces_no_member() {
             refuses_newcomers(world, node);
         }
         assert_eq!(members(world), [4, 3, 4], "seed {}", world.net.seed);
-        heal(world);
         world.net.heal(1, 2);
-        become_covered(world);
+        heal(world);
         world.run_for(3_000);
         for node in 0..3 {
             serves(world, node);
