@@ -9,7 +9,7 @@ import time
 import unittest
 
 from nodes import BINARY, PATIENCE_S, Node, OneNode, ThreeNodes, free_port
-from wire import NEVER, Kind, Property, RawCases, RawClient, acknowledge
+from wire import NEVER, Kind, Property, RawCases, RawClient, acknowledge, disconnect, subscribe
 
 RETAIN_AS_PUBLISHED = 0x08
 SEND_IF_NEW = 0x10
@@ -224,6 +224,20 @@ class RetainedCases(RawCases):
             came.append(sorted(set(words.split())))
         self.assertEqual(came, [[f"{number}" for number in range(5)]] * 20)
 
+    def test_retained_messages_come_to_a_client_that_leaves_before_its_suback(self):
+        """[MQTT-3.3.1-9]: SUBSCRIBE and DISCONNECT in one segment."""
+        for number in range(5):
+            self.retain(f"five/{number}", f"{number}")
+        for attempt in range(10):
+            role, port = f"leaver-{attempt}", (self.here, self.elsewhere)[attempt % 2]
+            leaver = self.keeper(self.here, role)
+            leaver.send(subscribe(1, (self.topic("five/#"), 1)), disconnect())
+            leaver.until_closed()
+            again = self.keeper(port, role)
+            came = set()
+            while len(came) < 5:
+                came.add(again.take_message().payload)
+
     def test_dollar_topics_are_retained_out_of_sight_of_wildcards(self):
         """[MQTT-4.7.2-1]: in retained messages too."""
         leaf = f"leaf-of-{self.unique}"
@@ -255,7 +269,13 @@ class RetainedCases(RawCases):
             self.watcher.take_message()
         subscriber = self.raw(self.here, "subscriber", props=((Property.RECEIVE_MAXIMUM, 20),))
         subscriber.subscribe((self.topic("+"), 1))
-        came = {int(subscriber.take_message().payload[:3]) for _ in range(130)}
+        # The window is full while the node answers many other packets.
+        first = [subscriber.expect(Kind.PUBLISH) for _ in range(20)]
+        for _ in range(100):
+            self.assertEqual(subscriber.ping(), [])
+        for one in first:
+            subscriber.send(acknowledge(Kind.PUBACK, one.packet_id))
+        came = {int(one.payload[:3]) for one in first} | {int(subscriber.take_message().payload[:3]) for _ in range(110)}
         self.assertEqual(came, set(range(130)))
 
 
@@ -272,7 +292,7 @@ class Interrupted(unittest.TestCase):
 
     COUNT = 5_000
 
-    def start(self, size):
+    def start(self, size, qos):
         """Nodes with a data directory each, and the retained messages at all of them."""
         self.data = pathlib.Path(tempfile.mkdtemp(prefix="thicket-retained-"))
         self.addCleanup(shutil.rmtree, self.data, ignore_errors=True)
@@ -283,7 +303,7 @@ class Interrupted(unittest.TestCase):
         with RawClient(self.nodes[-1].port) as retainer:
             retainer.connect("retainer")
             for number in range(self.COUNT):
-                retainer.publish(f"a/{number}", f"{number}", qos=1, retain=True)
+                retainer.publish(f"a/{number}", f"{number}", qos=qos, retain=True)
 
     def start_node(self, number):
         seeds = [port for port, _ in self.ports[:number]]
@@ -315,7 +335,7 @@ class Interrupted(unittest.TestCase):
 
     def check(self, granted, interrupt, size=1):
         """`interrupt` ends the connection and returns the node at which the client goes on."""
-        self.start(size)
+        self.start(size, granted)
         self.came, self.held = collections.Counter(), set()
         reader = self.connect(self.nodes[0])
         reader.subscribe(("a/#", granted))

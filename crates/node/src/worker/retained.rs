@@ -199,7 +199,7 @@ fn request_page(cx: &mut Context, key: SessionKey) {
 }
 
 /// How many messages a page may have; `None`: the client must receive or acknowledge others first.
-fn page_capacity(cx: &Context, key: SessionKey, qos: Qos) -> Option<usize> {
+fn page_capacity(cx: &mut Context, key: SessionKey, qos: Qos) -> Option<usize> {
     let session = cx.sessions.get(key)?;
     let connection = cx.connections.get(session.connection?)?;
     let window = connection.attached()?.window;
@@ -207,15 +207,18 @@ fn page_capacity(cx: &Context, key: SessionKey, qos: Qos) -> Option<usize> {
         return None;
     }
     if !may_send(cx, session, window, qos) {
+        let is_full = session.outbound.free(window) == 0;
+        cx.sessions.get_mut(key)?.replays.was_full |= is_full;
         return None;
     }
     if qos == Qos::AtMostOnce {
         return Some(PAGE_MESSAGES);
     }
     let free = session.outbound.free(window);
-    // Half of the window at once, not a page for each acknowledgement.
-    let is_enough = free * 2 >= usize::from(window);
-    is_enough.then_some(free.min(PAGE_MESSAGES))
+    let is_half = free * 2 >= usize::from(window);
+    let session = cx.sessions.get_mut(key)?;
+    session.replays.was_full &= !is_half;
+    (!session.replays.was_full).then_some(free.min(PAGE_MESSAGES))
 }
 
 /// Whether the session and its window have place for a message.

@@ -19,6 +19,8 @@ pub(in crate::worker) struct ReplayLine {
     pub page: Option<u64>,
     /// Where its next page begins; `None`: where the session says.
     pub next: Option<RetainedCursor>,
+    /// The client's window was full: the next page waits for half of it, and is not one for each acknowledgement.
+    pub was_full: bool,
 }
 
 #[derive(Debug, Clone)]
