@@ -1,16 +1,20 @@
-"""A bridge between our node and a real Mosquitto broker, in 3.1.1 and 5.0."""
+"""A bridge between our node and a real Mosquitto broker, in 3.1.1 and 5.0: ours, and one of Mosquitto itself."""
 
+import contextlib
 import json
 import pathlib
 import queue
 import shutil
+import socket
 import subprocess
 import tempfile
 
 import mosquitto_clients
 import nodes
 from certificates import Authority
-from nodes import BrokerTest, wait_until
+from nodes import BrokerTest, OneNode, ThreeNodes, wait_until
+from test_hostile_links import Relay
+from test_rights import Files, passwd
 
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 
@@ -285,3 +289,184 @@ class TwoBridges311(TwoBridgesCases, BrokerTest):
 
     most = 1000
     version = "3.1.1"
+
+
+class OutageCases(BridgeCases):
+    """The connection to Mosquitto breaks, and both brokers stay up."""
+
+    @classmethod
+    def address(cls):
+        cls.relay = Relay(cls.mosquitto.port)
+        cls.addClassCleanup(cls.relay.close)
+        return f'address = "127.0.0.1:{cls.relay.port}"'
+
+    def cut(self):
+        """No connection gets through until the relay has its target again."""
+        self.relay.target = nodes.free_port()
+        for connection in self.relay.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: not self.entries()[0]["remote_connected"], "the bridge to notice")
+
+    def test_a_retained_message_of_qos_0_crosses_after_the_outage_in_which_it_was_published(self):
+        topic = f"in/{self.unique}"
+        with self.subscriber(self.here, f"near/{topic}") as subscriber:
+            self.publish(self.there_port(), topic, "before", 0, "-r")
+            self.assertEqual(subscriber.take()[3], "before")
+            self.cut()
+            self.publish(self.there_port(), topic, "meanwhile", 0, "-r")
+            self.relay.target = self.mosquitto.port
+            self.assertEqual(subscriber.take()[3], "meanwhile")
+        with self.subscriber(self.here, f"near/{topic}") as later:
+            self.assertEqual(later.take()[2:], ("1", "meanwhile"))
+
+    def test_what_was_retained_before_an_outage_does_not_replace_what_was_published_in_it(self):
+        name = self.unique
+        with self.subscriber(self.here, f"ours/{name}") as subscriber:
+            self.publish(self.there_port(), f"theirs/{name}", "before", 1, "-r")
+            self.assertEqual(subscriber.take()[3], "before")
+            self.cut()
+            self.publish(self.here, f"ours/{name}", "meanwhile", 1, "-r")
+            self.assertEqual(subscriber.take()[3], "meanwhile")
+            with self.subscriber(self.there_port(), f"theirs/{name}") as far:
+                self.assertEqual(far.take()[3], "before")
+                self.relay.target = self.mosquitto.port
+                self.assertEqual(far.take()[3], "meanwhile")
+            self.assert_silent(subscriber)
+
+
+class Outage5(OutageCases, BrokerTest):
+    """5.0."""
+
+
+class Outage311(OutageCases, BrokerTest):
+    """3.1.1."""
+
+    version = "3.1.1"
+
+
+class Edge(Mosquitto):
+    """A mosquitto with a bridge of its own to a node, with the defaults of Mosquitto: notifications, try_private."""
+
+    def __init__(self, port, name, version, further=""):
+        super().__init__(
+            f"connection up\naddress 127.0.0.1:{port}\nbridge_protocol_version {version}\nremote_clientid {name}\n"
+            f"cleansession false\nrestart_timeout 1\ntopic # both 1\n{further}"
+        )
+
+
+class EdgeCases:
+    """A bridge of Mosquitto to our node, in each version that it has."""
+
+    VERSIONS = ("mqttv311", "mqttv50")
+
+    def edge(self, version, further=""):
+        name = f"{self.unique}-{version}"
+        edge = Edge(self.there, name, version, further)
+        self.addCleanup(edge.close)
+        return edge, name
+
+    def watcher(self, port, topic, *arguments):
+        # QoS 0: this version of mosquitto_sub gives up when twenty of a higher one wait for it.
+        subscriber = mosquitto_clients.Subscriber(port, "-V", "mqttv5", "-t", topic, "-q", 0, *arguments)
+        self.addCleanup(subscriber.kill)
+        return subscriber
+
+    def wait_until_bridged(self, name):
+        """The state of the bridge is there, at another node."""
+        state = self.watcher(self.here, f"$SYS/broker/connection/{name}/state")
+        while state.take()[3] != "1":
+            pass
+        return state
+
+    def test_the_state_of_a_bridge_is_retained_and_its_will_ends_it(self):
+        for version in self.VERSIONS:
+            with self.subTest(version=version):
+                edge, name = self.edge(version)
+                state = self.wait_until_bridged(name)
+                topic = f"$SYS/broker/connection/{name}/state"
+                later = self.watcher(self.elsewhere, "$SYS/broker/connection/#")
+                while (found := later.take())[0] != topic:
+                    pass
+                self.assertEqual(found[2:], ("1", "1"))
+                edge.process.kill()
+                edge.process.wait()
+                self.assertEqual(state.take()[3], "0")
+                after = self.watcher(self.elsewhere, topic)
+                self.assertEqual(after.take()[2:], ("1", "0"))
+
+    def test_messages_cross_once_and_keep_their_retain(self):
+        for version in self.VERSIONS:
+            with self.subTest(version=version):
+                edge, name = self.edge(version)
+                self.wait_until_bridged(name)
+                at_edge = self.watcher(edge.port, f"{name}/#")
+                at_node = self.watcher(self.here, f"{name}/#")
+                for number in range(10):
+                    for port, side in ((edge.port, "edge"), (self.elsewhere, "node")):
+                        mosquitto_clients.publish(port, f"{name}/{side}/{number}", number, "-q", 1, "-r")
+                for subscriber in (at_edge, at_node):
+                    came = sorted(subscriber.take()[0] for _ in range(20))
+                    expected = sorted(f"{name}/{side}/{number}" for side in ("edge", "node") for number in range(10))
+                    self.assertEqual(came, expected)
+                    with self.assertRaises(queue.Empty):
+                        while True:
+                            line = subscriber.lines.get(timeout=SILENCE_S)
+                            self.assertFalse(line.startswith(mosquitto_clients.MARK), line)
+                # Retained on the other side too.
+                for port in (edge.port, self.here):
+                    later = self.watcher(port, f"{name}/#")
+                    self.assertEqual({later.take()[2] for _ in range(20)}, {"1"})
+
+    def test_a_bridge_gets_what_was_published_while_it_was_away(self):
+        for version in self.VERSIONS:
+            with self.subTest(version=version):
+                edge, name = self.edge(version)
+                state = self.wait_until_bridged(name)
+                edge.stop()
+                while state.take()[3] != "0":
+                    pass
+                for number in range(10):
+                    mosquitto_clients.publish(self.elsewhere, f"{name}/{number}", number, "-q", 1, "-r")
+                edge.start()
+                while state.take()[3] != "1":
+                    pass
+                at_edge = self.watcher(edge.port, f"{name}/#")
+                self.assertEqual({at_edge.take()[0] for _ in range(10)}, {f"{name}/{number}" for number in range(10)})
+
+
+class EdgeOneNode(EdgeCases, OneNode):
+    pass
+
+
+class EdgeAcrossNodes(EdgeCases, ThreeNodes):
+    pass
+
+
+class EdgeWithRights(Files, OneNode):
+    """A bridge without the right to its state topic, as an ACL file for Mosquitto may have it, and one with it."""
+
+    @classmethod
+    def write_files(cls):
+        users = cls.write("users", passwd("edge", "edge") + passwd("ops", "ops"))
+        rights = "user edge\ntopic readwrite #\nuser ops\ntopic readwrite #\ntopic read $SYS/#\n"
+        rights += "pattern write $SYS/broker/connection/may-%u/state\n"
+        cls.arguments = ("--users", users, "--acl", cls.write("acl", rights))
+
+    def test_messages_cross_with_and_without_the_right_to_the_state(self):
+        ops = ("-u", "ops", "-P", "ops")
+        state = mosquitto_clients.Subscriber(self.here, "-t", "$SYS/broker/connection/#", "-V", "mqttv5", *ops)
+        self.addCleanup(state.kill)
+        for version in EdgeCases.VERSIONS:
+            for name in (f"not-{version}", "may-edge"):
+                with self.subTest(version=version, name=name):
+                    edge = Edge(self.here, name, version, "remote_username edge\nremote_password edge\n")
+                    self.addCleanup(edge.close)
+                    topic = f"{name}/{version}"
+                    with mosquitto_clients.Subscriber(edge.port, "-t", topic, "-q", 1) as at_edge:
+                        # Retained, so that it crosses whenever the bridge comes.
+                        mosquitto_clients.publish(self.here, topic, "x", "-q", 1, "-r", *ops)
+                        self.assertEqual(at_edge.take()[3], "x")
+                    if name == "may-edge":
+                        self.assertEqual(state.take()[0], "$SYS/broker/connection/may-edge/state")
+                    edge.close()

@@ -7,7 +7,8 @@ use crate::{ProtocolVersion, Qos, ReasonCode, UserProperties};
 pub struct Connect<'a> {
     /// Protocol version.
     pub version: ProtocolVersion,
-    /// Bit 7 of the protocol level of a 3.1.1 CONNECT: set by bridges of other brokers (0x84); kept, not acted on here.
+    /// Bit 7 of the protocol level of a CONNECT before 5.0 (0x83, 0x84): set by bridges of other brokers, which then expect no echo of what
+    /// they publish, and RETAIN as published.
     pub bridge: bool,
     /// Clean Start, called Clean Session before 5.0.
     pub clean_start: bool,

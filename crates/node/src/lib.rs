@@ -62,6 +62,7 @@ pub use placing::{
 };
 pub use rebalance::*;
 pub use report::*;
+pub use scope::session_name;
 pub(crate) use source::Payer;
 pub use tenants::{TenantId, TenantRetained, TenantUsage};
 pub use thicket_placement::Source;

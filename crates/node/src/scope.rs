@@ -11,7 +11,8 @@ const SEPARATOR: char = '\u{1f}';
 const LONGEST: usize = u16::MAX as usize;
 
 /// The name of a client's session; `None`: it would be too long.
-pub(crate) fn session_name(
+#[must_use]
+pub fn session_name(
     scope: SessionScope,
     prefix: &str,
     user_name: Option<&str>,

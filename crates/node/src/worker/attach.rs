@@ -321,6 +321,7 @@ fn put_in_service(
     let attached = Attached {
         session: key,
         version: connect.version,
+        is_bridge: connect.bridge,
         silence_allowed,
         window: connect
             .receive_maximum

@@ -24,6 +24,7 @@ use super::{
     rights::{set_grant, watch_grant},
     state::{
         connection::{Attached, Phase},
+        interests::is_bridge_state,
         reauthentication::{Reauthentication, ReauthenticationPhase},
         sessions::SessionKey,
     },
@@ -158,7 +159,8 @@ fn admit(
         .and_then(|grant| grant.rights.as_ref());
     if let (Some(will), Some(rights)) = (&connect.will, rights) {
         let topic = format!("{}{}", prefix(cx, id), will.topic);
-        if !rights.may_publish(&topic) {
+        // Every bridge of a Mosquitto has such a will: without the right it bridges all the same, and the will is dropped when it is due.
+        if !is_bridge_state(will.topic) && !rights.may_publish(&topic) {
             let refusal = Refusal::new(
                 ReasonCode::NotAuthorized,
                 "the user may not publish to the will topic",

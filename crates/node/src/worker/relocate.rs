@@ -266,6 +266,7 @@ impl Relocations {
             inbound: session.inbound,
             grant: session.grant,
             version: attached.version,
+            is_bridge: attached.is_bridge,
             silence_allowed: attached.silence_allowed,
             last_packet,
             window: attached.window,

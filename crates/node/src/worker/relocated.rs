@@ -52,6 +52,7 @@ impl Worker {
         let attached = Attached {
             session: key,
             version: relocated.version,
+            is_bridge: relocated.is_bridge,
             silence_allowed: relocated.silence_allowed,
             window: relocated.window,
             maximum_packet_size: relocated.maximum_packet_size,

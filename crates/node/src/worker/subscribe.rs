@@ -27,7 +27,6 @@ use super::{
         replica::stream::Level,
         sessions::SessionKey,
     },
-    system::is_system,
 };
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
@@ -51,11 +50,12 @@ impl Worker {
         let mut replays = Vec::new();
         let mut changes = Vec::new();
         for asked in &subscribe.filters {
+            let asked = options_for(&self.cx, id, asked);
             match self.subscribe(
                 now,
                 id,
                 key,
-                asked,
+                &asked,
                 subscribe.subscription_identifier,
                 &mut changes,
             )? {
@@ -158,7 +158,7 @@ impl Worker {
         known.subscription = subscription;
         // Otherwise those that an earlier SUBSCRIBE asked for still come.
         if wants_retained {
-            known.replay = (!is_system(&filter)).then(Box::default);
+            known.replay = Some(Box::default());
         }
         cx.journal
             .subscription(session.stored, &filter, Some(known));
@@ -328,14 +328,29 @@ impl Worker {
             return;
         }
         for (filter, subscription) in gated.replays {
-            if !is_system(&filter) {
-                begin_replay(cx, key, &filter, since);
-            } else if is_connected {
+            begin_replay(cx, key, &filter, since);
+            if is_connected {
                 system.start_replay(key, session_serial, &filter, subscription);
             }
         }
         end_overtaking(cx, key);
     }
+}
+
+/// A filter with the options that its client cannot ask for: a bridge of a version without them is sent no echo of what it publishes, and RETAIN as
+/// published. They are those of the subscription from now on, stored and replicated with it.
+fn options_for<'a>(
+    cx: &Context,
+    id: ConnectionId,
+    asked: &SubscribeFilter<'a>,
+) -> SubscribeFilter<'a> {
+    let attached = cx.connections.attached(id);
+    let is_bridge = attached.is_some_and(|attached| attached.is_bridge);
+    let mut asked = *asked;
+    asked.options.retain_as_published |= is_bridge;
+    // A shared subscription has no No Local [MQTT-3.8.3-4].
+    asked.options.no_local |= is_bridge && !asked.filter.starts_with("$share/");
+    asked
 }
 
 /// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.

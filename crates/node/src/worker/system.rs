@@ -10,16 +10,11 @@ use thicket_session::{
 
 use super::{
     context::Context,
-    state::{outgoing::Outgoing, sessions::SessionKey},
+    state::{interests::is_reserved, outgoing::Outgoing, sessions::SessionKey},
 };
 use crate::Now;
 
 const SYSTEM: &str = "$SYS/";
-
-/// Whether all topics that a filter matches are of the node itself.
-pub(super) fn is_system(filter: &SubscriptionFilter) -> bool {
-    filter.filter.as_str().starts_with(SYSTEM)
-}
 
 /// The last values, and who is to get them.
 #[derive(Debug, Default)]
@@ -33,14 +28,14 @@ pub(super) struct System {
 impl System {
     /// Publishes to the subscribers of this worker, and keeps the value for later ones.
     pub fn publish(&mut self, cx: &mut Context, now: Now, topic: &str, payload: &[u8]) {
-        debug_assert!(topic.starts_with(SYSTEM));
+        debug_assert!(is_reserved(topic), "a client could publish to {topic}");
         let publish = Publish::new(topic, payload);
         let (route, mut outgoing) = (cx.route(topic), Outgoing::new(&publish, None));
         cx.deliver(now, &route.recipients, &mut outgoing, None);
         self.values.insert(topic.into(), payload.into());
     }
 
-    /// A subscription to `$SYS` was acknowledged: it gets the last values when this input is done.
+    /// A subscription was acknowledged that may match `$SYS`: it gets the last values when this input is done.
     pub fn start_replay(
         &mut self,
         key: SessionKey,
@@ -48,9 +43,11 @@ impl System {
         filter: &SubscriptionFilter,
         subscription: Subscription,
     ) {
-        debug_assert!(is_system(filter));
-        let filter = filter.filter.clone();
-        self.replays.push((key, serial, filter, subscription));
+        let filter = &filter.filter;
+        if filter.as_str().starts_with(SYSTEM) {
+            self.replays
+                .push((key, serial, filter.clone(), subscription));
+        }
     }
 
     pub const fn has_replays(&self) -> bool {

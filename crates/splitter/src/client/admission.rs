@@ -260,7 +260,12 @@ fn read(raw: Vec<u8>, shared: &Shared) -> Result<(Template, Asked), (ProtocolVer
         maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX) as usize,
         login,
     };
-    let most = usize::from(connect.receive_maximum.unwrap_or(u16::MAX));
+    let most = if connect.bridge {
+        // It is to get none of its own messages, and only one session recognises them.
+        1
+    } else {
+        usize::from(connect.receive_maximum.unwrap_or(u16::MAX))
+    };
     let sessions = shared.config.max_sessions.min(most);
     let clean_start = connect.clean_start;
     let template = Template {

@@ -78,6 +78,8 @@ pub(in crate::worker) enum Phase {
 pub(in crate::worker) struct Attached {
     pub session: SessionKey,
     pub version: ProtocolVersion,
+    /// The client is a bridge of another broker ([`thicket_mqtt::Connect::bridge`]).
+    pub is_bridge: bool,
     /// One and a half times the keep alive; `None`: off.
     pub silence_allowed: Option<Duration>,
     /// Messages that may be in flight to the client.

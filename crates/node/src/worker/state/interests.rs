@@ -482,6 +482,15 @@ pub(in crate::worker) fn is_reserved(topic: &str) -> bool {
         && ["$thicket/", "$SYS/", "$share/"]
             .iter()
             .any(|prefix| topic.starts_with(prefix))
+        && !is_bridge_state(topic)
+}
+
+/// The topics on which brokers of another kind say whether their bridges to this node are connected, also in the wills of the bridges. They are the
+/// only ones below `$SYS/` that clients publish, and no node publishes any of them.
+pub(in crate::worker) fn is_bridge_state(topic: &str) -> bool {
+    topic
+        .strip_prefix("$SYS/broker/connection/")
+        .is_some_and(|rest| rest.ends_with("/state"))
 }
 
 #[cfg(test)]

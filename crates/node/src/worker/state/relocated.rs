@@ -23,6 +23,7 @@ pub(crate) struct Relocated {
     pub(in crate::worker) inbound: Inbound,
     pub(in crate::worker) grant: Option<Arc<Grant>>,
     pub(in crate::worker) version: ProtocolVersion,
+    pub(in crate::worker) is_bridge: bool,
     pub(in crate::worker) silence_allowed: Option<Duration>,
     pub(in crate::worker) last_packet: Instant,
     pub(in crate::worker) window: u16,

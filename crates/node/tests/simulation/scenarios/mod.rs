@@ -1,6 +1,7 @@
 //! One subject a file. Each scenario runs on worlds of one node with one to three workers, calm and rough.
 
 mod backups;
+mod bridges;
 mod clocks;
 mod cluster;
 mod connecting;
