@@ -42,6 +42,10 @@ pub(super) struct Half {
     pub(super) answered: BTreeMap<PacketId, Digest>,
     /// Whether the session has the subscriptions of this process.
     pub(super) is_subscribed: bool,
+    /// So many messages of the other side are sent before this side subscribes; `None`: it does not, or has done so.
+    subscribes_after: Option<usize>,
+    /// The bridge itself ended the last connection, to connect again at once.
+    is_reopened: bool,
     pub(super) connects: u64,
     /// Waits in a row without a steady connection.
     failures: u32,
@@ -115,6 +119,8 @@ impl Half {
             epochs: Epochs::default(),
             answered: BTreeMap::new(),
             is_subscribed: false,
+            subscribes_after: None,
+            is_reopened: false,
             connects: 0,
             failures: 0,
             connected_at: None,
@@ -136,19 +142,36 @@ impl Half {
         self.client.connect(now, CleanStart::No)
     }
 
-    /// The broker has accepted the connection. Subscribes unless that is done; returns the error if that is not possible.
-    pub(super) fn on_connected(
-        &mut self,
-        now: Instant,
-        session_present: bool,
-        rules: &[Rule],
-    ) -> Result<(), ClientError> {
+    /// The broker has accepted the connection; `waiting` messages of the other side wait for it.
+    ///
+    /// A session that has its subscriptions subscribes again after an outage: it did not keep what was published at QoS 0 meanwhile, and so gets the
+    /// retained messages of all topics. What waits for this side is sent first. Otherwise an older retained message of the same topic would come back
+    /// and replace, on the other side, what is about to be sent.
+    pub(super) fn on_connected(&mut self, now: Instant, session_present: bool, waiting: usize) {
         self.connects += 1;
         self.connected_at = Some(now);
-        if session_present && self.is_subscribed {
+        self.is_subscribed &= session_present;
+        self.subscribes_after = match (self.is_subscribed, self.is_reopened) {
+            (false, _) => Some(0),
+            (true, false) => Some(waiting),
+            // The queue was full. Retained messages would fill it again, for ever if they are more than it holds.
+            (true, true) => None,
+        };
+    }
+
+    /// A message of the other side was sent, or never will be.
+    pub(super) fn on_forwarded(&mut self) {
+        if let Some(left) = &mut self.subscribes_after {
+            *left = left.saturating_sub(1);
+        }
+    }
+
+    /// Subscribes if that is due; returns the error if that is not possible.
+    pub(super) fn subscribe(&mut self, now: Instant, rules: &[Rule]) -> Result<(), ClientError> {
+        if self.subscribes_after != Some(0) || !self.is_connected() {
             return Ok(());
         }
-        self.is_subscribed = false;
+        self.subscribes_after = None;
         let filters = filters(self.side, self.has_properties(), rules);
         if filters.is_empty() {
             self.is_subscribed = true;
@@ -175,6 +198,7 @@ impl Half {
             Link::Waiting { .. } | Link::Opening | Link::Open => Next::Retry,
             Link::Stopped => Next::Stop,
         };
+        self.is_reopened = next == Next::Reopen;
         let was_steady = self
             .connected_at
             .take()
@@ -251,18 +275,13 @@ impl Half {
 
 /// The subscriptions at `side`.
 fn filters(side: Side, has_properties: bool, rules: &[Rule]) -> Vec<SubscribeFilter<'_>> {
-    let retain_handling = if has_properties {
-        RetainHandling::SendIfNew
-    } else {
-        RetainHandling::SendAtSubscribe
-    };
     let ask = |rule| {
         let rule: &Rule = rule;
         let options = SubscriptionOptions {
             qos: rule.qos(),
             no_local: has_properties,
             retain_as_published: has_properties && rule.retain() == Retain::Keep,
-            retain_handling,
+            retain_handling: RetainHandling::SendAtSubscribe,
         };
         Some((rule.filter(side)?, options))
     };

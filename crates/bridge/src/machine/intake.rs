@@ -115,7 +115,10 @@ impl Intake<'_> {
             return;
         }
         let history = history(self.id, &publish.properties);
-        let is_echo = self.memory.take_echo(self.now, digest);
+        // A retained message that was sent there lately comes back once more with each subscription.
+        let is_kept_there =
+            publish.retain && !self.has_properties && self.memory.count(self.now, digest) > 0;
+        let is_echo = self.memory.take_echo(self.now, digest) || is_kept_there;
         let Some(history) = history.filter(|_| !is_echo) else {
             self.from_count.looped += 1;
             return self.consume(publish.packet_id);

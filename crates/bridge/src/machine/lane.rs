@@ -109,6 +109,11 @@ impl Lane {
         self.waiting.len() + self.sent.len()
     }
 
+    /// Those that were not sent yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

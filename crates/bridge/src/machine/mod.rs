@@ -285,11 +285,9 @@ impl Bridge {
             }
             Note::Settle(origin) => self.halves[side.other().index()].settle(now, origin),
             Note::Connected { session_present } => {
-                let asked = half.on_connected(now, session_present, &self.config.rules);
+                let waiting = self.lanes[side.other().index()].waiting();
+                half.on_connected(now, session_present, waiting);
                 self.report(side, Report::Connected { session_present });
-                if let Err(error) = asked {
-                    self.report(side, Report::Unsayable { error });
-                }
             }
             Note::Subscribed(reason_codes) => {
                 half.is_subscribed = true;
@@ -330,12 +328,24 @@ impl Bridge {
     /// Forwards queued messages up to the limits, and reconnects a side whose messages were given back once there is capacity.
     fn forward(&mut self, now: Instant) {
         for side in Side::ALL {
-            while self.forward_one(now, side) {}
+            loop {
+                self.subscribe(now, side.other());
+                if !self.forward_one(now, side) {
+                    break;
+                }
+            }
             if self.lanes[side.index()].wants_again() && self.halves[side.index()].is_connected() {
                 self.halves[side.index()].disconnect(Next::Reopen);
                 self.report(side, Report::AskedAgain);
                 self.orders.push_back(Order::Close(side));
             }
+        }
+    }
+
+    fn subscribe(&mut self, now: Instant, side: Side) {
+        let asked = self.halves[side.index()].subscribe(now, &self.config.rules);
+        if let Err(error) = asked {
+            self.report(side, Report::Unsayable { error });
         }
     }
 
@@ -364,6 +374,9 @@ impl Bridge {
         } else {
             target.publish(now, message)
         };
+        if fate != Fate::Later {
+            target.on_forwarded();
+        }
         match fate {
             Fate::Later => return false,
             Fate::Sent(packet_id) => {

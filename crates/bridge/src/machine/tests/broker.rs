@@ -23,6 +23,14 @@ pub(super) struct Kept {
 }
 
 #[derive(Debug, Clone)]
+struct Filter {
+    filter: String,
+    qos: Qos,
+    no_local: bool,
+    retain_as_published: bool,
+}
+
+#[derive(Debug, Clone)]
 struct Open {
     packet_id: PacketId,
     message: Kept,
@@ -31,7 +39,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Session {
-    filters: Vec<(String, Qos, bool)>,
+    filters: Vec<Filter>,
     held: BTreeSet<PacketId>,
     queue: VecDeque<Kept>,
     open: Vec<Open>,
@@ -54,6 +62,8 @@ pub(super) struct Broker {
     pub(super) lines: BTreeMap<usize, Line>,
     /// Everything that was published here, in order.
     pub(super) published: Vec<Kept>,
+    /// By topic.
+    pub(super) retained: BTreeMap<String, Kept>,
 }
 
 impl Broker {
@@ -69,6 +79,26 @@ impl Broker {
             },
             None,
         );
+    }
+
+    /// The same, retained.
+    pub(super) fn retain(&mut self, topic: &str, payload: &str, qos: Qos) {
+        self.route(
+            Kept {
+                topic: topic.into(),
+                payload: payload.into(),
+                properties: Vec::new(),
+                qos,
+                retain: true,
+            },
+            None,
+        );
+    }
+
+    /// The payload that is retained on a topic.
+    pub(super) fn retained(&self, topic: &str) -> Option<String> {
+        let kept = self.retained.get(topic)?;
+        Some(String::from_utf8_lossy(&kept.payload).into_owned())
     }
 
     /// Publishes this as a client that is not a bridge.
@@ -106,13 +136,17 @@ impl Broker {
 
     fn route(&mut self, message: Kept, from: Option<&str>) {
         self.published.push(message.clone());
+        if message.retain {
+            self.retained.insert(message.topic.clone(), message.clone());
+        }
         for (client_id, session) in &mut self.sessions {
-            let takes = session.filters.iter().find(|(filter, _, no_local)| {
-                matches(filter, &message.topic) && !(*no_local && from == Some(client_id))
+            let takes = session.filters.iter().find(|it| {
+                matches(&it.filter, &message.topic) && !(it.no_local && from == Some(client_id))
             });
-            if let Some((_, maximum, _)) = takes {
+            if let Some(filter) = takes {
                 session.queue.push_back(Kept {
-                    qos: message.qos.min(*maximum),
+                    qos: message.qos.min(filter.qos),
+                    retain: message.retain && filter.retain_as_published,
                     ..message.clone()
                 });
             }
@@ -167,11 +201,17 @@ impl Broker {
                 self.on_connect(line, connect.client_id, maximum);
             }
             Packet::Subscribe(subscribe) => {
-                let asked = subscribe.filters.iter().map(|filter| {
-                    let options = filter.options;
-                    (filter.filter.to_owned(), options.qos, options.no_local)
+                let asked = subscribe.filters.iter().map(|filter| Filter {
+                    filter: filter.filter.to_owned(),
+                    qos: filter.options.qos,
+                    no_local: filter.options.no_local,
+                    retain_as_published: filter.options.retain_as_published,
                 });
-                self.session(line).filters = asked.collect();
+                let asked: Vec<Filter> = asked.collect();
+                for filter in &asked {
+                    self.replay(line, filter);
+                }
+                self.session(line).filters = asked;
                 let codes = vec![ReasonCode::GrantedQos2; subscribe.filters.len()];
                 self.send(
                     line,
@@ -203,6 +243,19 @@ impl Broker {
             Packet::Pingreq => self.send(line, &Packet::Pingresp),
             Packet::Disconnect(_) => {}
             packet => panic!("{packet:?}"),
+        }
+    }
+
+    /// Queues the retained messages of a subscription: all of them, as the options here always ask for.
+    fn replay(&mut self, line: usize, filter: &Filter) {
+        let retained: Vec<Kept> = self.retained.values().cloned().collect();
+        for message in retained {
+            if matches(&filter.filter, &message.topic) {
+                self.session(line).queue.push_back(Kept {
+                    qos: message.qos.min(filter.qos),
+                    ..message
+                });
+            }
         }
     }
 
@@ -247,7 +300,7 @@ impl Broker {
             dup,
             qos: message.qos,
             packet_id,
-            retain: message.retain && has_properties,
+            retain: message.retain,
             properties: ApplicationProperties::from_encoded(properties).unwrap(),
             ..Publish::new(&message.topic, &message.payload)
         };

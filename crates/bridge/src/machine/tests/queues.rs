@@ -220,3 +220,96 @@ fn a_stopped_bridge_says_goodbye_and_opens_nothing() {
     assert!(world.spans[0].bridge.is_stopped());
     assert_eq!(world.spans[0].bridge.poll_timeout(), None);
 }
+
+/// A bridge from THERE to HERE and back, that had an outage at one side while `meanwhile` happened.
+fn after_an_outage_of(
+    away: usize,
+    version: ProtocolVersion,
+    before: impl Fn(&mut World),
+    meanwhile: impl Fn(&mut World),
+) -> World {
+    let mut world = world(version, Bounds::default());
+    before(&mut world);
+    world.settle();
+    world.take_away(away);
+    meanwhile(&mut world);
+    world.settle();
+    world.away.clear();
+    world.settle();
+    world
+}
+
+#[test]
+fn a_retained_message_of_qos_0_crosses_after_the_outage_in_which_it_was_published() {
+    for version in [V311, V5] {
+        for (away, source) in [(THERE, THERE), (HERE, HERE)] {
+            let world = after_an_outage_of(
+                away,
+                version,
+                |world| world.brokers[source].retain("state", "1", qos(0)),
+                |world| world.brokers[source].retain("state", "2", qos(0)),
+            );
+            let other = 1 - source;
+            assert_eq!(
+                world.brokers[other].retained("state").as_deref(),
+                Some("2"),
+                "{version:?}, {away}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_was_retained_before_an_outage_does_not_replace_what_was_published_in_it() {
+    for version in [V311, V5] {
+        for first in [HERE, THERE] {
+            for number in 0..3 {
+                let world = after_an_outage_of(
+                    THERE,
+                    version,
+                    |world| world.brokers[first].retain("state", "1", qos(number)),
+                    |world| world.brokers[HERE].retain("state", "2", qos(number)),
+                );
+                for broker in [HERE, THERE] {
+                    assert_eq!(
+                        world.brokers[broker].retained("state").as_deref(),
+                        Some("2"),
+                        "{version:?}, first {first}, QoS {number}, broker {broker}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_retained_messages_than_the_queue_holds_cross_after_an_outage() {
+    for version in [V311, V5] {
+        let bounds = Bounds {
+            messages: 3,
+            bytes: usize::MAX,
+        };
+        let mut world = world(version, bounds);
+        world.take_away(HERE);
+        for number in 0..30 {
+            world.brokers[THERE].retain(&format!("state/{number}"), "x", qos(1));
+        }
+        world.settle();
+        world.away.clear();
+        world.settle();
+        // Of the other side, while there is nothing to forward to.
+        world.take_away(HERE);
+        world.cut(0, Side::Remote);
+        world.settle();
+        world.away.clear();
+        world.settle();
+        for number in 0..30 {
+            let topic = format!("state/{number}");
+            assert_eq!(
+                world.brokers[HERE].retained(&topic).as_deref(),
+                Some("x"),
+                "{version:?} {topic}"
+            );
+        }
+    }
+}
