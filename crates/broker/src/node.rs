@@ -253,6 +253,9 @@ impl Node {
             "node started"
         );
         config.file_warnings.iter().for_each(FileWarning::log);
+        if let Some(problem) = config.unreachable_for_nodes() {
+            tracing::warn!("{problem}");
+        }
         Ok(node)
     }
 

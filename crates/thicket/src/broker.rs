@@ -92,6 +92,9 @@ fn check_and_run(
             let file = path.display();
             crate::print(&format!("{key} = {file}: {problem}\n"))?;
         }
+        if let Some(problem) = config.unreachable_for_nodes() {
+            crate::print(&format!("listen: {problem}\n"))?;
+        }
         check_tokens(&config)?;
         check_certificates(&config)?;
         let listen: Vec<_> = config

@@ -4,9 +4,16 @@ use std::path::Path;
 
 use anyhow::Context;
 
-/// Reads a file of text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Reads a file of text, without the byte order mark that some editors write before it.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    let mut text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    Ok(text)
 }
 
 /// Writes a file.

@@ -404,6 +404,141 @@ fn rights_of_one_listener_are_taken_over_only_if_they_stay_as_narrow() {
 }
 
 #[test]
+fn a_directory_is_followed_and_each_of_its_files_has_listeners_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, lines: &str| {
+        std::fs::write(directory.path().join(name), lines).expect("written");
+    };
+    let here = directory.path().to_str().expect("text");
+    // In this order: of a letter the upper case first.
+    write("B.conf", "max_queued_messages 2\n");
+    write("b.conf", "max_queued_messages 3\n");
+    write(
+        "a.conf",
+        "max_queued_messages 1\nlistener 1884 127.0.0.1\nallow_anonymous true\n",
+    );
+    // Before a listener of its own: it is about the default one.
+    write(
+        "c.conf",
+        "allow_anonymous false\nbridge_protocol_version mqttv50\n",
+    );
+    write("d.conf", &format!("include_dir {here}\n"));
+    write("e.conf.old", "max_queued_messages 9\n");
+    let text = out(&migrate(&format!(
+        "per_listener_settings true\nport 1883\nlistener 1885 127.0.0.1\nconnection x\naddress y\ntopic a out\ninclude_dir {here}\n\
+         mount_point own/\nkeepalive_interval 7\n"
+    )));
+    let tables: Vec<&str> = text.split("[[listener]]").skip(1).collect();
+    assert_eq!(tables.len(), 3, "{text}");
+    for (number, expected) in [
+        (0, "allow_anonymous = false"),
+        (1, "topic_prefix = \"own/\""),
+        (2, "allow_anonymous = true"),
+    ] {
+        assert!(tables[number].contains(expected), "{number}: {text}");
+    }
+    assert!(text.contains("queue_messages = 3\n"), "{text}");
+    // The bridge of the first file goes on behind the directory, and not in it.
+    assert!(text.contains("keep_alive_s = 7\n"), "{text}");
+    assert!(text.contains("version = \"3.1.1\"\n"), "{text}");
+    for expected in [
+        format!("# {here}/c.conf, line 2: bridge_protocol_version mqttv50\n#   no `connection`"),
+        format!("# {here}/d.conf, line 1: include_dir {here}\n#   Mosquitto follows it only"),
+    ] {
+        assert!(text.contains(&expected), "{expected}: {text}");
+    }
+    let text = migrated("include_dir /nowhere/at/all\n");
+    let expected = "# line 1: include_dir /nowhere/at/all\n#   cannot read /nowhere/at/all";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn remarks_are_sorted_by_what_must_be_done_first() {
+    let migrated = migrate("pid_file /x\nqueue_qos0_messages true\npsk_hint a\nmax_keepalive 60\n");
+    let text = out(&migrated);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    let order = [
+        "# Do this first:",
+        "# line 3: psk_hint a",
+        "# A node does this otherwise:",
+        "# max_packet_size is not set",
+        "# line 2: queue_qos0_messages true",
+        "# Nothing to do:",
+        "# line 1: pid_file /x",
+        "# line 4: max_keepalive 60\n#   holds for clients of MQTT 5.0 only",
+    ];
+    assert!(order.map(at).is_sorted(), "{text}");
+    let said = String::from_utf8_lossy(&migrated.stderr);
+    let expected =
+        "5 remarks: 1 to do first, 2 on what a node does otherwise, 2 without anything to do";
+    assert!(said.contains(expected), "{said}");
+    // With a limit there is nothing to say about one.
+    let text = migrated_text("max_packet_size 100000\n");
+    assert!(!text.contains("max_packet_size is not set"), "{text}");
+}
+
+fn migrated_text(lines: &str) -> String {
+    out(&migrate(lines))
+}
+
+#[test]
+fn a_node_that_no_other_node_can_reach_is_warned_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let new = directory.path().join("thicket.toml");
+    let warning = "other nodes cannot";
+    let secret = directory.path().join("secret");
+    std::fs::write(
+        &secret,
+        "4b8f1c0de2a95f3b7d6c8e9fa1b2c3d4e5f60718293a4b5c6d7e8f9011223344",
+    )
+    .expect("written");
+    let secret = format!(
+        "cluster_secret_file = {:?}\n",
+        secret.to_str().expect("text")
+    );
+    let plain = "listen = [\"127.0.0.1:1883\", \"ws://0.0.0.0:8083\"";
+    for (config, is_warned) in [
+        (format!("{secret}{plain}]\n"), true),
+        (format!("{secret}{plain}]\ndiscover = \"off\"\n"), false),
+        (
+            format!("{secret}{plain}]\ndiscover = \"off\"\nseed = [\"node-2:1883\"]\n"),
+            true,
+        ),
+        (
+            format!("{secret}{plain}]\nadvertise = \"node-1:1883\"\n"),
+            false,
+        ),
+        (
+            format!("{secret}{plain}, \"link://0.0.0.0:1884\"]\n"),
+            false,
+        ),
+        (
+            format!("{secret}{plain}, \"link://127.0.0.1:1884\"]\n"),
+            true,
+        ),
+        (format!("{secret}listen = [\"0.0.0.0:1883\"]\n"), false),
+        (String::new(), false),
+    ] {
+        let config = format!("allow_anonymous = true\n{config}");
+        std::fs::write(&new, &config).expect("written");
+        let path = new.to_str().expect("text");
+        let said = out(&thicket(&["broker", "--check", "--config", path], &[]));
+        assert_eq!(said.contains(warning), is_warned, "{config}{said}");
+    }
+    // What Mosquitto's configuration becomes says what to add.
+    let lines = "allow_anonymous true\nlistener 1883 127.0.0.1\nlistener 1884 0.0.0.0\nprotocol websockets\n";
+    let text = migrated(lines);
+    let expected = "# [[listener]]\n# address = \"link://0.0.0.0:1885\"\n";
+    assert!(text.contains(expected), "{text}");
+    for lines in [
+        "allow_anonymous true\nlistener 1883 127.0.0.1\n",
+        "allow_anonymous true\nlistener 1883 0.0.0.0\nlistener 1884 0.0.0.0\nprotocol websockets\n",
+    ] {
+        assert!(!migrated(lines).contains("link://"), "{lines}");
+    }
+}
+
+#[test]
 fn options_with_an_answer_of_another_kind_say_which() {
     for (lines, why) in [
         (

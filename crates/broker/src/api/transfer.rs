@@ -6,6 +6,7 @@
 mod convert;
 
 use serde::{Deserialize, Serialize};
+pub use thicket_node::{SessionScope, session_name};
 use utoipa::ToSchema;
 
 /// The format's name in the first line.

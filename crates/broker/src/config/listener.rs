@@ -11,7 +11,7 @@ use super::choices::{ClientCertificateChoice, TransportChoice};
 use super::faults::Faults;
 use super::tables::ListenerSettings;
 use super::values::{in_range, invalid, reachable};
-use super::{ConfigError, Listen, Settings, Users, WebSocket};
+use super::{Config, ConfigError, Listen, Settings, Users, WebSocket};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";
 const DEFAULT_PATH: &str = "/mqtt";
@@ -67,6 +67,25 @@ pub(super) fn check(
         ));
     }
     Some(all)
+}
+
+impl Config {
+    /// Why no other node can reach this one although clients of other hosts can; `None`: they can, or it is to stay alone.
+    #[must_use]
+    pub fn unreachable_for_nodes(&self) -> Option<&'static str> {
+        let is_alone = self.multicast.is_none() && self.dns.is_none() && self.seeds.is_empty();
+        let has_open = |takes: fn(&Listen) -> bool| {
+            let open = self.listeners.iter().filter(|listen| !listen.is_loopback());
+            open.into_iter().any(takes)
+        };
+        let is_cut_off = has_open(|listen| listen.takes != Takes::Links)
+            && !has_open(Listen::takes_links)
+            && self.advertise.is_none();
+        (is_cut_off && !is_alone).then_some(
+            "clients of other hosts can reach this node, and other nodes cannot: no listener for plain TCP is at another address than loopback. \
+             For a cluster add a listener for nodes, such as link://0.0.0.0:1884, and a cluster_secret_file; for a node that stays alone set discover = \"off\"",
+        )
+    }
 }
 
 /// Where a node's own bridges connect: the first listener for plain TCP, preferably one without a topic prefix.

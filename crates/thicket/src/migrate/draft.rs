@@ -1,8 +1,11 @@
 //! A configuration in the making: what the node, its listeners and its bridges are told, and what could not be.
 
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 use toml::{Table, Value};
+
+use super::Prefixes;
 
 /// What has been read so far.
 #[derive(Debug, Default)]
@@ -12,8 +15,10 @@ pub struct Draft {
     /// Where each of them begins.
     listener_lines: Vec<Line>,
     bridges: Vec<Bridge>,
-    remarks: Vec<(Line, String)>,
+    remarks: Vec<Noted>,
     line: Line,
+    /// The listener that the file being read has named last, by its place among the listeners.
+    current: Option<usize>,
     /// The listener of `port`, by its place among the listeners.
     default_listener: Option<(usize, Line)>,
     /// The host of that listener, which may stand before or after it.
@@ -38,8 +43,63 @@ struct Bridge {
 /// A line of the file, for remarks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
+    /// A file that the first one includes.
+    file: Option<Rc<str>>,
     number: usize,
     text: String,
+}
+
+/// How much a remark matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Until somebody has done what it says, the node does not start, refuses clients that came in before, or lets in others.
+    First,
+    /// The node does something else than Mosquitto did.
+    Differs,
+    /// Nothing has to be done.
+    Note,
+}
+
+/// Why a line is not taken over, or not as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    pub weight: Weight,
+    pub why: String,
+}
+
+impl Remark {
+    pub fn first(why: impl Into<String>) -> Self {
+        Self::of(Weight::First, why)
+    }
+
+    pub fn differs(why: impl Into<String>) -> Self {
+        Self::of(Weight::Differs, why)
+    }
+
+    pub fn note(why: impl Into<String>) -> Self {
+        Self::of(Weight::Note, why)
+    }
+
+    pub fn of(weight: Weight, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { weight, why }
+    }
+}
+
+/// A remark and its line; `None`: what the file does not say.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Noted {
+    weight: Weight,
+    line: Option<Line>,
+    why: String,
+}
+
+/// What the file that was being read had named last, while one that it includes is read.
+#[derive(Debug)]
+pub struct Place {
+    current: Option<usize>,
+    in_bridge: bool,
+    line: Line,
 }
 
 /// A whole configuration.
@@ -47,22 +107,49 @@ struct Line {
 pub struct Finished {
     /// As TOML.
     pub text: String,
-    /// How many lines have a remark.
-    pub remarks: usize,
+    /// How many remarks of each weight it has.
+    pub remarks: [usize; 3],
 }
 
 impl Draft {
     /// What follows stands in this line.
     pub fn at(&mut self, number: usize, text: &str) {
-        self.line = Line {
-            number,
-            text: text.to_owned(),
+        self.line.number = number;
+        text.clone_into(&mut self.line.text);
+    }
+
+    /// What follows stands in a file that the one being read includes: there no listener and no bridge has been named.
+    pub fn enter(&mut self, file: &str) -> Place {
+        let place = Place {
+            current: self.current.take(),
+            in_bridge: std::mem::take(&mut self.in_bridge),
+            line: self.line.clone(),
         };
+        self.line.file = Some(file.into());
+        place
+    }
+
+    /// The included file has ended.
+    pub fn leave(&mut self, place: Place) {
+        self.current = place.current;
+        self.in_bridge = place.in_bridge;
+        self.line = place.line;
+    }
+
+    /// Whether the file being read is included by another one.
+    pub const fn is_included(&self) -> bool {
+        self.line.file.is_some()
     }
 
     /// Says why the line is not taken over, or not as it was.
-    pub fn remark(&mut self, why: &str) {
-        self.remarks.push((self.line.clone(), why.to_owned()));
+    pub fn remark(&mut self, remark: Remark) {
+        self.remark_at(self.line.clone(), remark);
+    }
+
+    fn remark_at(&mut self, line: Line, remark: Remark) {
+        let Remark { weight, why } = remark;
+        let line = Some(line);
+        self.remarks.push(Noted { weight, line, why });
     }
 
     /// A setting of the node.
@@ -82,23 +169,37 @@ impl Draft {
 
     /// A setting of the listener that was named last, or of the node if none was.
     pub fn set_here(&mut self, key: &str, value: impl Into<Value>) {
-        let table = self.listeners.last_mut().unwrap_or(&mut self.node);
+        let table = match self.here() {
+            Some(place) => &mut self.listeners[place],
+            None => &mut self.node,
+        };
         table.insert(key.to_owned(), value.into());
+    }
+
+    /// The listener that what follows belongs to: the default one until another one is named.
+    fn here(&self) -> Option<usize> {
+        let default_place = self.default_listener.as_ref().map(|(place, _)| *place);
+        self.current.or(default_place)
     }
 
     /// What follows belongs to a listener at this address.
     pub fn listener(&mut self, address: String) {
         self.in_bridge = false;
+        self.current = Some(self.add_listener(address));
+    }
+
+    fn add_listener(&mut self, address: String) -> usize {
         let mut table = Table::new();
         table.insert("address".to_owned(), address.into());
         self.listeners.push(table);
         self.listener_lines.push(self.line.clone());
+        self.listeners.len() - 1
     }
 
     /// The listener of `port`: it is at all addresses, unless there is a `bind_address`.
     pub fn default_listener(&mut self, port: i64) {
-        self.default_listener = Some((self.listeners.len(), self.line.clone()));
-        self.listener(format!("0.0.0.0:{port}"));
+        let place = self.add_listener(format!("0.0.0.0:{port}"));
+        self.default_listener = Some((place, self.line.clone()));
     }
 
     /// The host of the default listener.
@@ -109,9 +210,7 @@ impl Draft {
     /// The listener that was named last is at one interface, of which only the name is known. What would be at all addresses is on loopback instead.
     /// Returns whether it has an address of its own, which stays.
     pub fn bind_interface(&mut self) -> bool {
-        let place = self.listeners.len().checked_sub(1);
-        let default_place = self.default_listener.as_ref().map(|(place, _)| *place);
-        if place == default_place {
+        if self.current.is_none() {
             let had = self.bind_address.is_some();
             let line = self.line.clone();
             self.bind_address
@@ -137,24 +236,29 @@ impl Draft {
 
     /// A file of rights that holds at the listener that was named last.
     pub fn rights_here(&mut self, path: &str) {
-        let listener = self.listeners.len().checked_sub(1);
+        let listener = self.here();
         self.rights
             .push((listener, path.to_owned(), self.line.clone()));
     }
 
     /// Clients of the listener that was named last have the names in their certificates.
     pub fn certificate_users_here(&mut self) {
-        self.current_listener();
-        let listener = self.listeners.len() - 1;
+        let listener = self.place_here();
         self.certificate_users.push((listener, self.line.clone()));
     }
 
     /// The listener that was named last; one for port 1883 if none was.
     pub fn current_listener(&mut self) -> &mut Table {
-        if self.listeners.is_empty() {
-            self.listener("localhost:1883".to_owned());
-        }
-        self.listeners.last_mut().expect("one was added above")
+        let place = self.place_here();
+        &mut self.listeners[place]
+    }
+
+    fn place_here(&mut self) -> usize {
+        self.here().unwrap_or_else(|| {
+            let place = self.add_listener("localhost:1883".to_owned());
+            self.current = Some(place);
+            place
+        })
     }
 
     /// What follows belongs to a bridge of this name.
@@ -190,6 +294,17 @@ impl Draft {
         self.in_bridge.then(|| self.bridges.last_mut()).flatten()
     }
 
+    /// The topic prefixes of the listeners, by port.
+    pub fn prefixes(mut self) -> Prefixes {
+        self.place_default_listener();
+        let of_listener = |listener: &Table| {
+            let prefix = listener.get("topic_prefix")?.as_str()?;
+            let (_, port) = listener["address"].as_str()?.rsplit_once(':')?;
+            Some((port.parse().ok()?, prefix.to_owned()))
+        };
+        self.listeners.iter().filter_map(of_listener).collect()
+    }
+
     /// Remarks first, then the node, then tables, as TOML wants them.
     pub fn finish(mut self) -> Finished {
         self.place_default_listener();
@@ -208,6 +323,7 @@ impl Draft {
             version.or_insert_with(|| "3.1.1".into());
         }
         self.take_prefix_from_rules();
+        self.note_what_is_not_said();
         self.remarks.sort();
         let mut text = String::from("# Written by `thicket migrate`.\n");
         if self.is_open() {
@@ -218,24 +334,58 @@ impl Draft {
             text += "# Mosquitto refuses clients without a user name where a listener is configured, and so does this node:\n\
                      # name its users (`users`), or set allow_anonymous = true.\n";
         }
-        for (line, why) in &self.remarks {
-            let _ = writeln!(text, "# line {}: {}\n#   {why}", line.number, line.text);
-        }
+        let remarks = [Weight::First, Weight::Differs, Weight::Note]
+            .map(|weight| write_remarks(&mut text, weight, &self.remarks));
         text.push('\n');
         text += &self.node.to_string();
+        let link_listener = self.link_listener();
         for listener in self.listeners {
             let _ = write!(text, "\n[[listener]]\n{listener}");
         }
+        text += &link_listener;
         for bridge in self.bridges {
             let _ = write!(text, "\n[[bridge]]\n{}", bridge.settings);
             for rule in bridge.rules {
                 let _ = write!(text, "\n[[bridge.rule]]\n{rule}");
             }
         }
-        Finished {
-            text,
-            remarks: self.remarks.len(),
+        Finished { text, remarks }
+    }
+
+    /// Where Mosquitto has another default than a node.
+    fn note_what_is_not_said(&mut self) {
+        if !self.node.contains_key("maximum_packet_size") {
+            let why = "max_packet_size is not set, so Mosquitto accepts packets of every size that MQTT has (256 MiB): a node accepts 1 MiB, and closes \
+                       the connection of a client that sends a larger one. Set maximum_packet_size if there are such clients";
+            self.remarks.push(Noted {
+                weight: Weight::Differs,
+                line: None,
+                why: why.to_owned(),
+            });
         }
+    }
+
+    /// A listener for nodes, commented out, where clients of other hosts come in and nodes cannot.
+    fn link_listener(&self) -> String {
+        let address = |listener: &Table| listener["address"].as_str().map(str::to_owned);
+        let is_for_nodes = |listener: &&Table| {
+            !listener.contains_key("transport")
+                && is_open(listener["address"].as_str().unwrap_or(""))
+        };
+        if !self.is_open() || self.listeners.iter().any(|it| is_for_nodes(&it)) {
+            return String::new();
+        }
+        let taken: Vec<String> = self.listeners.iter().filter_map(address).collect();
+        let is_free = |port: &u16| {
+            let end = format!(":{port}");
+            !taken.iter().any(|address| address.ends_with(&end))
+        };
+        let port = (1884..=u16::MAX).find(is_free).unwrap_or(1884);
+        format!(
+            "\n# Nodes connect to each other at listeners of plain TCP. None here can be reached from other hosts, so this node stays alone.\n\
+             # For a cluster add a listener for nodes, which needs the cluster secret:\n\
+             # [[listener]]\n# address = \"link://0.0.0.0:{port}\"\n"
+        )
     }
 
     /// `port` and `bind_address` are one listener, in whichever order they stand. `bind_address` alone is one at port 1883.
@@ -245,7 +395,8 @@ impl Draft {
             (Some((place, line)), None) => {
                 let address = self.listeners[place]["address"].as_str();
                 let port = address.map_or("", |it| it.trim_start_matches("0.0.0.0:"));
-                self.remarks.push((line, for_ipv4(port)));
+                let remark = for_ipv4(port);
+                self.remark_at(line, remark);
             }
             (Some((place, _)), Some((host, _))) => {
                 let address = self.listeners[place]["address"].as_str();
@@ -255,7 +406,7 @@ impl Draft {
             }
             (None, Some((host, line))) => {
                 self.line = line;
-                self.listener(host_and_port(&host, "1883"));
+                self.add_listener(host_and_port(&host, "1883"));
             }
         }
     }
@@ -283,6 +434,7 @@ impl Draft {
             (same.count(), path.is_some(), rights.len() - place)
         };
         let chosen = (0..rights.len()).max_by_key(weight).and_then(path_of);
+        let mut left_out = Vec::new();
         for (place, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
             if path_of(place) == chosen {
                 self.listeners.push(listener);
@@ -297,7 +449,10 @@ impl Draft {
                 "the listener {address} is left out: it has {has}, but a node has one file of rights for all its listeners. Put all rights into one \
                  file, name it in `acl_file` at every listener, and migrate again"
             );
-            self.remarks.push((line.clone(), why));
+            left_out.push((line.clone(), Remark::first(why)));
+        }
+        for (line, remark) in left_out {
+            self.remark_at(line, remark);
         }
         if let Some(path) = chosen {
             self.set("acl", path);
@@ -313,11 +468,12 @@ impl Draft {
         if !is_closed(&self.node) && !self.listeners.iter().any(is_closed) {
             return;
         }
-        for bridge in &self.bridges {
-            if !bridge.settings.contains_key("local_user") {
-                let why = "a bridge is a client of its own node, which refuses clients without a user name: set `local_user` and `local_password_file`";
-                self.remarks.push((bridge.line.clone(), why.to_owned()));
-            }
+        let nameless = self.bridges.iter();
+        let nameless = nameless.filter(|it| !it.settings.contains_key("local_user"));
+        let lines: Vec<Line> = nameless.map(|bridge| bridge.line.clone()).collect();
+        for line in lines {
+            let why = "a bridge is a client of its own node, which refuses clients without a user name: set `local_user` and `local_password_file`";
+            self.remark_at(line, Remark::first(why));
         }
     }
 
@@ -350,14 +506,18 @@ impl Draft {
 
     /// Names in certificates are user names where clients are asked for certificates.
     fn take_certificate_users(&mut self) {
+        let mut without_effect = Vec::new();
         for (place, line) in std::mem::take(&mut self.certificate_users) {
             let listener = &mut self.listeners[place];
             if listener.contains_key("tls_client_certificate") {
                 listener.insert("certificate_users".to_owned(), true.into());
             } else {
                 let why = "without `require_certificate true` it has no effect";
-                self.remarks.push((line, why.to_owned()));
+                without_effect.push((line, Remark::note(why)));
             }
+        }
+        for (line, remark) in without_effect {
+            self.remark_at(line, remark);
         }
     }
 
@@ -396,8 +556,10 @@ impl Draft {
                     "here a bridge is a client of a listener, and the listeners of plain TCP put {prefix} before its topics: add a [[listener]] \
                      without topic_prefix for it, such as address = \"127.0.0.1:1884\""
                 );
-                let lines = self.bridges.iter().map(|bridge| bridge.line.clone());
-                self.remarks.extend(lines.map(|line| (line, why.clone())));
+                let lines: Vec<Line> = self.bridges.iter().map(|it| it.line.clone()).collect();
+                for line in lines {
+                    self.remark_at(line, Remark::first(why.clone()));
+                }
             }
         }
     }
@@ -414,7 +576,7 @@ impl Draft {
                 continue;
             };
             let why = format!("{lacks}: the bridge is left out");
-            self.remarks.push((bridge.line, why));
+            self.remark_at(bridge.line, Remark::differs(why));
         }
     }
 
@@ -424,11 +586,47 @@ impl Draft {
             .listeners
             .iter()
             .filter_map(|it| it["address"].as_str());
-        let local = ["localhost:", "127.", "[::1]:", "unix:"];
-        addresses
-            .into_iter()
-            .any(|address| !local.iter().any(|start| address.starts_with(start)))
+        addresses.into_iter().any(is_open)
     }
+}
+
+/// Whether other hosts reach an address.
+fn is_open(address: &str) -> bool {
+    let local = ["localhost:", "127.", "[::1]:", "unix:"];
+    !local.iter().any(|start| address.starts_with(start))
+}
+
+/// Writes the remarks of one weight below a title; how many there are.
+fn write_remarks(text: &mut String, weight: Weight, all: &[Noted]) -> usize {
+    let remarks = || all.iter().filter(|remark| remark.weight == weight);
+    let count = remarks().count();
+    if count > 0 {
+        let title = match weight {
+            Weight::First => "Do this first",
+            Weight::Differs => "A node does this otherwise",
+            Weight::Note => "Nothing to do",
+        };
+        let _ = writeln!(text, "#\n# {title}:\n#");
+    }
+    for Noted { line, why, .. } in remarks() {
+        match line {
+            Some(Line {
+                file,
+                number,
+                text: said,
+            }) => {
+                let file = file
+                    .as_ref()
+                    .map(|file| format!("{file}, "))
+                    .unwrap_or_default();
+                let _ = writeln!(text, "# {file}line {number}: {said}\n#   {why}");
+            }
+            None => {
+                let _ = writeln!(text, "# {why}");
+            }
+        }
+    }
+    count
 }
 
 /// HOST:PORT, with brackets around an address of IPv6.
@@ -441,8 +639,10 @@ pub fn host_and_port(host: &str, port: &str) -> String {
 }
 
 /// The remark at a listener without a host.
-pub fn for_ipv4(port: &str) -> String {
-    format!("taken over for IPv4; for IPv6 add a listener at [::]:{port}")
+pub fn for_ipv4(port: &str) -> Remark {
+    Remark::differs(format!(
+        "taken over for IPv4; for IPv6 add a listener at [::]:{port}"
+    ))
 }
 
 /// The rule with the same effect where a listener puts a prefix before the local topic; `None`: there is none.
