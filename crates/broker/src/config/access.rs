@@ -297,8 +297,8 @@ impl TokenSource {
         let tokens = match &self.file {
             None => Tokens::of_provider(issuer, audience),
             Some((path, algorithm)) => {
-                let key =
-                    std::fs::read(path).map_err(|source| unreadable("jwt_key", path, source))?;
+                let key = super::text::read_bytes(path)
+                    .map_err(|source| unreadable("jwt_key", path, source))?;
                 Tokens::new(*algorithm, &key, issuer, audience).map_err(|error| {
                     ConfigError::BadFile {
                         key: "jwt_key",
@@ -314,7 +314,7 @@ impl TokenSource {
 }
 
 fn read(key: &'static str, path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| unreadable(key, path, source))
+    super::text::read_text(path).map_err(|source| unreadable(key, path, source))
 }
 
 fn unreadable(key: &'static str, path: &Path, source: std::io::Error) -> ConfigError {

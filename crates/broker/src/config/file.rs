@@ -46,7 +46,7 @@ impl Settings {
 
 /// Reads and parses `path`.
 fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    let text = super::text::read_text(path).map_err(|source| ConfigError::Unreadable {
         key: "config",
         path: path.to_owned(),
         source,

@@ -286,7 +286,7 @@ fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
         return Ok(None);
     };
     let key = "hook.secret_file";
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+    let bytes = super::text::read_bytes(path).map_err(|source| ConfigError::Unreadable {
         key,
         path: path.clone(),
         source,

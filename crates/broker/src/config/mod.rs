@@ -26,6 +26,7 @@ mod sites;
 mod tables;
 mod telemetry;
 mod tenant;
+mod text;
 mod units;
 mod users;
 mod values;

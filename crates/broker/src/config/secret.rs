@@ -33,7 +33,7 @@ impl ClusterSecret {
     /// # Errors
     /// The file cannot be read, has no secret, or has one that could be guessed.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+        let bytes = super::text::read_bytes(path).map_err(|source| ConfigError::Unreadable {
             key: KEY,
             path: path.to_owned(),
             source,

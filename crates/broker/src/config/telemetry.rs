@@ -139,7 +139,7 @@ fn checked_endpoint(text: String) -> Result<String, ConfigError> {
 /// The headers in a file, lines `NAME: VALUE`.
 pub(crate) fn read_headers(path: &Path) -> Result<Headers, ConfigError> {
     let key = "otlp_headers_file";
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    let text = super::text::read_text(path).map_err(|source| ConfigError::Unreadable {
         key,
         path: path.to_owned(),
         source,

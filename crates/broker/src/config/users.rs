@@ -44,7 +44,7 @@ impl Users {
     /// The file cannot be read, or a line is not of that form.
     pub fn from_file(path: &Path) -> Result<Self, UsersError> {
         let path = path.to_owned();
-        let text = match std::fs::read_to_string(&path) {
+        let text = match super::text::read_text(&path) {
             Ok(text) => text,
             Err(source) => return Err(UsersError::Unreadable { path, source }),
         };

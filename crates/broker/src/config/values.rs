@@ -112,7 +112,7 @@ pub(super) fn checked_url(key: &'static str, url: String) -> Result<String, Conf
 
 /// The bytes of a file without the line ending.
 pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+    let bytes = super::text::read_bytes(path).map_err(|source| ConfigError::Unreadable {
         key,
         path: path.to_owned(),
         source,

@@ -6,6 +6,7 @@ mod link;
 mod name;
 mod validity;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+
+/// Lengths of RSA keys with which the TLS library signs and verifies.
+const RSA_BITS: RangeInclusive<usize> = 2048..=8192;
 
 /// Files that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +141,7 @@ impl ServerTls {
             }
         };
         let (chain, key) = (certificates(&self.certificate)?, private_key(&self.key)?);
-        refuse_outdated(&self.certificate, &chain)?;
+        refuse_unusable(&self.certificate, &chain)?;
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| pair(&self.certificate, &self.key, &error))?;
@@ -156,7 +160,7 @@ impl ServerTls {
         let asks = self.client_certificates != ClientCertificates::Off;
         let trusted = self.client_authorities.as_deref().filter(|_| asks);
         let own = certificates(&self.certificate)
-            .and_then(|chain| refuse_outdated(&self.certificate, &chain));
+            .and_then(|chain| refuse_unusable(&self.certificate, &chain));
         let of_files = [
             trusted.and_then(|path| authorities(path).err()),
             own.err(),
@@ -207,9 +211,13 @@ impl ClientTls {
         };
         let config = match &self.identity {
             None => builder.with_no_client_auth(),
-            Some((certificate, key)) => builder
-                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-                .map_err(|error| pair(certificate, key, &error))?,
+            Some((certificate, key)) => {
+                let chain = certificates(certificate)?;
+                refuse_unusable(certificate, &chain)?;
+                builder
+                    .with_client_auth_cert(chain, private_key(key)?)
+                    .map_err(|error| pair(certificate, key, &error))?
+            }
         };
         Ok(Arc::new(config))
     }
@@ -264,15 +272,33 @@ fn is_encrypted(path: &Path) -> bool {
         || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
-fn refuse_outdated(path: &Path, all: &[CertificateDer<'_>]) -> Result<(), TlsError> {
+/// The TLS library would refuse these too, in words that do not say why.
+fn refuse_unusable(path: &Path, all: &[CertificateDer<'_>]) -> Result<(), TlsError> {
+    let refuse = |problem: String| {
+        Err(TlsError::Unreadable {
+            what: "a certificate",
+            path: path.to_owned(),
+            problem,
+        })
+    };
+    for bits in all.iter().filter_map(validity::rsa_bits) {
+        if bits < *RSA_BITS.start() {
+            return refuse(format!(
+                "its RSA key of {bits} bits is too short: make one of {} bits or more, or one of ECDSA",
+                RSA_BITS.start()
+            ));
+        }
+        if bits > *RSA_BITS.end() {
+            return refuse(format!(
+                "its RSA key of {bits} bits is too long: make one of {} bits or less",
+                RSA_BITS.end()
+            ));
+        }
+    }
     if !all.iter().any(validity::is_outdated) {
         return Ok(());
     }
-    Err(TlsError::Unreadable {
-        what: "a certificate",
-        path: path.to_owned(),
-        problem: "it is X.509 of version 1, which says neither names nor purposes: make one of version 3 (with `openssl x509 -req`, add `-extfile` with a subjectAltName)".to_owned(),
-    })
+    refuse("it is X.509 of version 1, which says neither names nor purposes: make one of version 3 (with `openssl x509 -req`, add `-extfile` with a subjectAltName)".to_owned())
 }
 
 /// Never includes bytes of the file: it may be a key.
@@ -288,7 +314,7 @@ fn in_words(error: &rustls::pki_types::pem::Error) -> String {
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     let all = certificates(path)?;
-    refuse_outdated(path, &all)?;
+    refuse_unusable(path, &all)?;
     for certificate in all {
         store
             .add(certificate)
@@ -401,6 +427,44 @@ mod tests {
         for (name, tls, expected) in cases {
             let error = tls.load().expect_err(name).to_string();
             assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_short_rsa_key_is_refused_by_its_length_wherever_it_is_used() {
+        // Made by OpenSSL: 1024 bits.
+        let here = tempfile::tempdir().expect("a temporary directory");
+        let certificate = file(&here, "crt", include_str!("short/rsa-1024.crt"));
+        let key = file(&here, "key", include_str!("short/rsa-1024.key"));
+        let (good, good_key) = pair_of(&here, "good");
+        let trusting = ServerTls {
+            client_authorities: Some(certificate.clone()),
+            client_certificates: ClientCertificates::Required,
+            ..server(&good, &good_key)
+        };
+        let presenting = ClientTls {
+            authorities: Some(good.clone()),
+            identity: Some((certificate.clone(), key.clone())),
+            insecure: false,
+        };
+        let believing = ClientTls {
+            authorities: Some(certificate.clone()),
+            ..ClientTls::default()
+        };
+        for (name, error) in [
+            ("server", server(&certificate, &key).load().err()),
+            ("faults", server(&certificate, &key).faults().pop()),
+            ("authority of clients", trusting.load().err()),
+            ("client", presenting.load().err()),
+            ("authority of a server", believing.load().err()),
+        ] {
+            let error = error.expect(name).to_string();
+            let path = certificate.display().to_string();
+            assert!(error.contains(&path), "{name}: {error}");
+            assert!(
+                error.contains("RSA key of 1024 bits is too short"),
+                "{name}: {error}"
+            );
         }
     }
 

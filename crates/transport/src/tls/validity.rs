@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+use x509_parser::public_key::PublicKey;
 
 use super::{TlsError, certificates};
 
@@ -74,6 +75,15 @@ fn of(certificate: &CertificateDer<'_>) -> Option<Validity> {
 /// Whether a certificate is older than version 3: it then has no extensions, and its purpose is unknown.
 pub(super) fn is_outdated(certificate: &CertificateDer<'_>) -> bool {
     X509Certificate::from_der(certificate).is_ok_and(|(_, it)| it.version() != X509Version::V3)
+}
+
+/// The bits of a certificate's RSA key; `None`: its key is of another kind.
+pub(super) fn rsa_bits(certificate: &CertificateDer<'_>) -> Option<usize> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    match parsed.public_key().parsed().ok()? {
+        PublicKey::RSA(key) => Some(key.key_size()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

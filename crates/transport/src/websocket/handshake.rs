@@ -18,7 +18,8 @@ pub struct Request {
     /// Bytes of the request; frames follow.
     pub len: usize,
     key: String,
-    subprotocol: &'static str,
+    /// As the client wrote it.
+    subprotocol: String,
 }
 
 /// A handshake that failed.
@@ -76,8 +77,7 @@ pub fn decode_request(bytes: &[u8], path: &str) -> Result<Option<Request>, Hands
     if request.method != Some("GET") || request.version != Some(1) {
         return Err(HandshakeError::Refused("expected GET of HTTP/1.1"));
     }
-    let target = request.path.unwrap_or_default();
-    if target.split('?').next() != Some(path) {
+    if path_of(request.path.unwrap_or_default()) != path {
         return Err(HandshakeError::NotFound);
     }
     let headers = Headers(request.headers);
@@ -93,18 +93,31 @@ pub fn decode_request(bytes: &[u8], path: &str) -> Result<Option<Request>, Hands
         .ok_or(HandshakeError::Refused(
             "expected Sec-WebSocket-Key of 16 bytes in Base64",
         ))?;
-    // [MQTT-6.0.0-3]
+    // [MQTT-6.0.0-3]. What is answered must be what was offered, to the letter (section 4.1), so it is answered as it was written.
     let subprotocol = SUBPROTOCOLS
         .into_iter()
-        .find(|name| headers.lists("sec-websocket-protocol", name))
+        .find_map(|name| headers.listed("sec-websocket-protocol", name))
         .ok_or(HandshakeError::Refused(
             "expected Sec-WebSocket-Protocol: mqtt",
         ))?;
     Ok(Some(Request {
         len,
         key: key.to_owned(),
-        subprotocol,
+        subprotocol: subprotocol.to_owned(),
     }))
+}
+
+/// The path in a request's target, which may be a whole URI (RFC 9112 3.2.2).
+fn path_of(target: &str) -> &str {
+    let after_host = |rest: &'_ str| rest.find(['/', '?']).unwrap_or(rest.len());
+    let path = match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?']) => &rest[after_host(rest)..],
+        Some(_) | None => target,
+    };
+    match path.split('?').next().unwrap_or_default() {
+        "" => "/",
+        path => path,
+    }
 }
 
 fn not_whole(seen: &[u8]) -> Result<(), HandshakeError> {
@@ -200,9 +213,15 @@ impl<'a> Headers<'a> {
 
     /// Whether a comma-separated list, in one or several headers, contains `word`.
     fn lists(&self, name: &str, word: &str) -> bool {
+        self.listed(name, word).is_some()
+    }
+
+    /// The same: the word as it stands there.
+    fn listed(&self, name: &str, word: &str) -> Option<&'a str> {
         self.values(name)
             .flat_map(|value| value.split(','))
-            .any(|one| one.trim().eq_ignore_ascii_case(word))
+            .map(str::trim)
+            .find(|one| one.eq_ignore_ascii_case(word))
     }
 }
 
@@ -349,6 +368,47 @@ mod tests {
             answer.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"),
             "{answer}"
         );
+    }
+
+    #[test]
+    fn the_subprotocol_is_answered_as_it_was_offered() {
+        for offered in ["mqtt", "MQTT", "Mqtt", "mqttv3.1", "MQTTv3.1"] {
+            let lists = format!("chat, {offered} ,mqtt");
+            let bytes = request(
+                "GET /mqtt HTTP/1.1",
+                "Sec-WebSocket-Protocol",
+                Some(if offered.len() == 4 { &lists } else { offered }),
+            );
+            let request = decode_request(&bytes, "/mqtt")
+                .expect("good")
+                .expect("whole");
+            let answer = String::from_utf8(encode_response(&request)).expect("text");
+            let expected = format!("Sec-WebSocket-Protocol: {offered}\r\n");
+            assert!(answer.contains(&expected), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_target_may_be_a_whole_uri() {
+        for (target, path) in [
+            ("http://host/mqtt", "/mqtt"),
+            ("http://host:8083/mqtt?a=/b", "/mqtt"),
+            ("WS://host/mqtt", "/mqtt"),
+            ("wss://[::1]:8084/a/b", "/a/b"),
+            ("http://host", "/"),
+            ("http://host?a", "/"),
+            ("/mqtt", "/mqtt"),
+            ("/mqtt?to=http://host/other", "/mqtt"),
+            ("/?x", "/"),
+        ] {
+            let bytes = request(&format!("GET {target} HTTP/1.1"), "Origin", None);
+            assert!(
+                matches!(decode_request(&bytes, path), Ok(Some(_))),
+                "{target}"
+            );
+            let other = decode_request(&bytes, "/other");
+            assert_eq!(other, Err(HandshakeError::NotFound), "{target}");
+        }
     }
 
     #[test]
