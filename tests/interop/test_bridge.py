@@ -404,7 +404,7 @@ class EdgeCases:
                 at_node = self.watcher(self.here, f"{name}/#")
                 for number in range(10):
                     for port, side in ((edge.port, "edge"), (self.elsewhere, "node")):
-                        mosquitto_clients.publish(port, f"{name}/{side}/{number}", number, "-q", 1, "-r")
+                        mosquitto_clients.publish(port, f"{name}/{side}/{number}", f"{number}", "-q", 1, "-r")
                 for subscriber in (at_edge, at_node):
                     came = sorted(subscriber.take()[0] for _ in range(20))
                     expected = sorted(f"{name}/{side}/{number}" for side in ("edge", "node") for number in range(10))
@@ -427,7 +427,7 @@ class EdgeCases:
                 while state.take()[3] != "0":
                     pass
                 for number in range(10):
-                    mosquitto_clients.publish(self.elsewhere, f"{name}/{number}", number, "-q", 1, "-r")
+                    mosquitto_clients.publish(self.elsewhere, f"{name}/{number}", f"{number}", "-q", 1, "-r")
                 edge.start()
                 while state.take()[3] != "1":
                     pass
