@@ -96,14 +96,16 @@ class Migration(unittest.TestCase):
             with self.subTest(name=name):
                 back = self.keeper(node.port, name, version, **login)
                 self.assertTrue(back.connack.session_present)
-                came = [back.receive() for _ in range(13)]
+                came = [back.receive() for _ in range(14)]
                 released = [one.packet_id for one in came if one.kind == Kind.PUBREL]
                 self.assertEqual(released, [flights[name][1]])
                 messages = [one for one in came if one.kind == Kind.PUBLISH]
                 self.assertEqual((messages[0].topic, messages[0].packet_id), (f"{name}/flight", flights[name][0]))
                 expected = [(f"{name}/{number}", 1 + number % 2) for number in range(10)]
-                self.assertEqual([(one.topic, one.qos) for one in messages[1:-1]], expected)
-                self.assertEqual((messages[-1].topic, messages[-1].payload), (f"{name}/kept", b"\xff retained"))
+                self.assertEqual([(one.topic, one.qos) for one in messages[1:-2]], expected)
+                # From its queue, and as an import gives a retained message to all subscribers.
+                for kept in messages[-2:]:
+                    self.assertEqual((kept.topic, kept.payload), (f"{name}/kept", b"\xff retained"))
                 # Its publication was accepted by Mosquitto, and is not delivered again.
                 back.send(publish("elsewhere", f"{name} once", 2, 9, dup=True, version=version))
                 back.expect_answer(Kind.PUBREC, 9)
@@ -157,7 +159,8 @@ class Migration(unittest.TestCase):
         back = self.keeper(node.port, "keeper")
         self.assertTrue(back.connack.session_present)
         came = [back.take_message().payload for _ in range(3)]
-        self.assertEqual(came, [b"kept", b"of one that moved", b"of one that stays"])
+        # In whichever order they came to Mosquitto.
+        self.assertEqual(sorted(came), [b"kept", b"of one that moved", b"of one that stays"])
         self.assertEqual(back.ping(), [])
 
     def test_the_configuration_of_debian_is_followed_into_its_directory(self):
