@@ -328,6 +328,7 @@ class OutageCases(BridgeCases):
             self.cut()
             self.publish(self.here, f"ours/{name}", "meanwhile", 1, "-r")
             self.assertEqual(subscriber.take()[3], "meanwhile")
+            wait_until(lambda: self.entries()[0]["outward"]["queue_messages"] == 1, "the bridge to have it")
             with self.subscriber(self.there_port(), f"theirs/{name}") as far:
                 self.assertEqual(far.take()[3], "before")
                 self.relay.target = self.mosquitto.port
