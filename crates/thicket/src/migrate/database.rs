@@ -120,8 +120,6 @@ pub struct Subscription<'a> {
 /// A message as published.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMessage<'a> {
-    /// Client identifier of the publisher; empty: there is none.
-    pub publisher: &'a str,
     /// Seconds since 1970; 0: never.
     pub expires_at: i64,
     pub topic: &'a str,
@@ -167,13 +165,11 @@ impl<'a> Database<'a> {
         let topic_len = chunk.u16()?;
         let _port = chunk.u16()?;
         let (qos, retain) = (chunk.qos()?, chunk.u8()? != 0);
+        chunk.text(publisher_len, "the publisher")?;
+        chunk.take(user_len.into(), "the user of the publisher")?;
         let message = StoredMessage {
-            publisher: chunk.text(publisher_len, "the publisher")?,
             expires_at,
-            topic: {
-                chunk.take(user_len.into(), "the user of the publisher")?;
-                chunk.text(topic_len, "the topic")?
-            },
+            topic: chunk.text(topic_len, "the topic")?,
             payload: chunk.take(payload_len, "the payload")?,
             qos,
             retain,
