@@ -229,6 +229,10 @@ mod tests {
     /// A line, and the connections that wait for work in it.
     struct Waiters {
         line: Line<&'static str>,
+        #[expect(
+            clippy::redundant_allocation,
+            reason = "work goes with the last of its owners, so it has owners here too"
+        )]
         waiters: Vec<Arc<&'static str>>,
     }
 

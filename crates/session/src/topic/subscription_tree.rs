@@ -387,7 +387,13 @@ mod tests {
         const FILTERS: u32 = 9_900;
         let mut tree = SubscriptionTree::<u32>::new(3);
         for number in 0..FILTERS {
-            let bit = |bit: u32| if number / 2 >> bit & 1 == 1 { "+" } else { "a" };
+            let bit = |bit: u32| {
+                if (number / 2) >> bit & 1 == 1 {
+                    "+"
+                } else {
+                    "a"
+                }
+            };
             let front: Vec<_> = (0..13).map(bit).collect();
             let last = if number % 2 == 0 { "b" } else { "c" };
             let text = format!("{}{}/{last}", front.join("/"), "/+".repeat(114));
