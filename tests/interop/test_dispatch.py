@@ -1,5 +1,6 @@
 """`thicket dispatch` in front of brokers that know nothing of each other: two nodes of ours, each alone."""
 
+import itertools
 import json
 import pathlib
 import signal
@@ -143,9 +144,12 @@ class DispatchTest(unittest.TestCase):
                 self.addCleanup(stranger.close)
             wait_until(lambda: dispatcher.metric("thicket_dispatch_connections") == 16, "all places to be taken")
 
+        # One that comes again instead of following is relayed.
+        newcomers = itertools.count()
+
         def is_answered():
             try:
-                self.redirect_of(dispatcher, "newcomer")
+                self.redirect_of(dispatcher, f"newcomer{next(newcomers)}")
             except (Closed, OSError):
                 return False
             return True
@@ -172,7 +176,7 @@ class DispatchTest(unittest.TestCase):
     def test_nobody_is_sent_to_a_node_that_is_drained(self):
         dispatcher = self.dispatcher()
         leaving, staying = self.brokers
-        subprocess.run([BINARY, "ctl", "--api", f"127.0.0.1:{leaving.http_port}", "drain"], check=True)
+        subprocess.run([BINARY, "ctl", "--api", f"127.0.0.1:{leaving.http_port}", "drain", "--force"], check=True)
 
         def told():
             brokers = json.loads(dispatcher.ask("/v1/brokers"))

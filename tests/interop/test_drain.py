@@ -49,7 +49,7 @@ class Drain(RawCases, ThreeNodes):
         self.assertTrue(last.ask("/v1/health/ready"))
         self.addCleanup(self.drain, last, "--undo")
         self.assertEqual(self.drain(last, "--force").returncode, 0)
-        self.assertEqual(client.expect(Kind.DISCONNECT).reason_code, 0x98)
+        self.assertEqual(client.expect(Kind.DISCONNECT).reason_code, 0x9C)
         # A drain that has begun is no longer a question.
         self.assertEqual(self.drain(last).returncode, 0)
 

@@ -232,7 +232,7 @@ class Passwords(Files, RawCases, OneNode):
 
     def test_what_a_client_sends_before_it_leaves_without_waiting_is_published(self):
         """CONNECT, PUBLISH and the end in one go: as of a sensor that sleeps again at once."""
-        subscriber = self.subscriber("sensors/#", user="ada", password="secret")
+        subscriber = self.subscriber(("sensors/#", 0), user="ada", password="secret")
         for number, end in enumerate((b"", disconnect())):
             with Stranger(self.here) as sensor:
                 sensor.send(connect(f"sensor-{number}", user="sam", password="secret"), publish("sensors/1", b"%d" % number), end)
