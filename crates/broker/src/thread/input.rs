@@ -98,7 +98,8 @@ impl Thread {
     /// A client that waits for a verdict is not read from. If it has ended its direction and sent nothing since its CONNECT, it has given up, and nothing
     /// is to be hashed for it. What it has sent stays for after the verdict: a client may publish and leave without waiting for CONNACK.
     pub(super) fn notice_end(&mut self, now: Now, connection: ConnectionId) {
-        if !self.asking.contains_key(&connection) {
+        let is_waiting = self.asking.contains_key(&connection);
+        if !is_waiting || self.worker.view().has_sent_more_than_connect(connection) {
             return;
         }
         for _ in 0..END_READS {

@@ -430,4 +430,13 @@ impl WorkerView<'_> {
         let scope = self.worker.cx.config.limits.session_scope;
         session_name(scope, prefix(&self.worker.cx, id), user_name, client_id)
     }
+
+    /// Whether a client that waits for a verdict has sent more than its CONNECT: that is handled after the verdict, even if the client has left by then.
+    #[must_use]
+    pub fn has_sent_more_than_connect(&self, id: ConnectionId) -> bool {
+        let connection = self.worker.cx.connections.get(id);
+        let buffered = connection.map_or(&[][..], |connection| &connection.partial);
+        let first = decode(buffered, ProtocolVersion::V5, u32::MAX);
+        matches!(first, Ok(Some((_, len))) if buffered.len() > len)
+    }
 }
