@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, or only one run in hundreds, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 33] = [
+const NOT_REACHED: [(&str, &str); 34] = [
     (
         "worker/replication: a backup has moved to level loads",
         "no plan has so many messages: scenarios/backups",
@@ -131,6 +131,10 @@ const NOT_REACHED: [(&str, &str); 33] = [
         "an hour: hub/redirection/decisions, tests",
     ),
     ("time LOGGED_EVERY", "an hour: hub/clocks, tests"),
+    (
+        "time EXPIRED_TOGETHER",
+        "no time-out: how long what has expired waits for more: scenarios/limits",
+    ),
 ];
 
 /// Where the code lies.
