@@ -89,8 +89,13 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
         assert!(cut.is_cut_short() && !cut.valid, "{signal:?}: {cut:?}");
         with_samples += usize::from(cut.samples.is_some());
         let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+        // On a busy machine frames are late, and the run is listed among those that are not valid.
+        let of_complete = match complete.valid {
+            true => "complete: mesh, messages = 10, repeat 1",
+            false => "mesh, messages = 10, repeat 1: ",
+        };
         for line in [
-            "complete: mesh, messages = 10, repeat 1",
+            of_complete,
             "mesh, messages = 100000, repeat 1: cut short",
         ] {
             assert!(page.contains(line), "{signal:?}: no {line} in {page}");
