@@ -359,15 +359,25 @@ impl Cluster {
 
     /// Starts a node and waits until it serves and, if nodes report it, until all have links to all.
     pub(super) fn start(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
-        let name = self.name(node);
-        self.nodes[node]
-            .start()
-            .map_err(BenchError::system(format!("cannot start {name}")))?;
+        self.launch(node)?;
         self.await_service(node, within)?;
         self.await_sight(within)
     }
 
-    fn await_service(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
+    /// Starts a node, and does not wait.
+    pub(super) fn launch(&mut self, node: usize) -> Result<(), BenchError> {
+        let problem = format!("cannot start {}", self.name(node));
+        self.nodes[node]
+            .start()
+            .map_err(BenchError::system(problem))
+    }
+
+    /// Waits until a node serves.
+    pub(super) fn await_service(
+        &mut self,
+        node: usize,
+        within: Duration,
+    ) -> Result<(), BenchError> {
         let began = Instant::now();
         while round_trip(self.nodes[node].address, ANSWER).is_err() {
             if let Control::Child {

@@ -84,6 +84,18 @@ pub enum Deaths {
         /// Load after it.
         after: Duration,
     },
+    /// All nodes at once, as after a loss of power. They start again in a random order, one after the
+    /// other.
+    Reboot {
+        /// Time between two starts.
+        gap: Duration,
+        /// Load before it.
+        before: Duration,
+        /// Load after the last one serves.
+        after: Duration,
+        /// For the order.
+        seed: u64,
+    },
     /// Nodes at random, one at a time, each restarted.
     Random {
         /// The fault.
@@ -212,6 +224,36 @@ fn kill(
                 cluster.start(node, SERVES_WITHIN)?;
             }
             Ok(())
+        }
+        Deaths::Reboot {
+            gap,
+            before,
+            after,
+            seed,
+        } => {
+            await_copies(cluster, result)?;
+            cluster.stop.sleep(before)?;
+            for node in 0..cluster.len() {
+                cluster.kill(node)?;
+                result.kills += 1;
+            }
+            result.faults_s.push(ledger.now_s());
+            let mut order: Vec<usize> = (0..cluster.len()).collect();
+            let mut random = Random::new(seed);
+            order.sort_by_cached_key(|_| random.bits());
+            let names: Vec<String> = order.iter().map(|node| cluster.name(*node)).collect();
+            say(format!("killed all, starting {}", names.join(", ")));
+            for (index, node) in order.iter().enumerate() {
+                if index > 0 {
+                    cluster.stop.sleep(gap)?;
+                }
+                cluster.launch(*node)?;
+            }
+            for node in order {
+                cluster.await_service(node, SERVES_WITHIN)?;
+            }
+            cluster.await_sight(SERVES_WITHIN)?;
+            cluster.stop.sleep(after)
         }
         Deaths::Random {
             fault,

@@ -22,7 +22,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Arguments of `thicket bench crash`.
 ///
-/// Without --random it is the scenario M5: one publisher and one subscriber on the first node, one subscriber on the second, all with
+/// Without --random and --reboot it is the scenario M5: one publisher and one subscriber on the first node, one subscriber on the second, all with
 /// persistent sessions; the second node is killed, and its subscriber reconnects to the first.
 #[derive(Debug, clap::Args)]
 pub struct Crash {
@@ -44,6 +44,9 @@ pub struct Crash {
     /// Kill and restart random nodes for this many seconds
     #[arg(long, value_name = "SECONDS")]
     random: Option<f64>,
+    /// Kill all nodes at once, and start them again in a random order, so many seconds apart: a loss of power
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["random", "pause", "stall_disk", "clock_jump"])]
+    reboot: Option<f64>,
     /// Pause nodes for --down seconds (SIGSTOP) instead of killing them; with --spawn
     #[arg(long, requires = "spawn")]
     pause: bool,
@@ -54,22 +57,22 @@ pub struct Crash {
     /// Let the wall clock of a node jump this far ahead or back, or to the right time again; with --spawn, needs `cc`
     #[arg(long, value_name = "SECONDS", requires = "spawn", conflicts_with_all = ["pause", "stall_disk"])]
     clock_jump: Option<f64>,
-    /// Messages per second, of all publishers together [default: 100, with --random 1000]
+    /// Messages per second, of all publishers together [default: 100, with --random and --reboot 1000]
     #[arg(long, value_name = "MSGS")]
     rate: Option<f64>,
-    /// QoS of the publishers; both: half of them each [default: 1, with --random both]
+    /// QoS of the publishers; both: half of them each [default: 1, with --random and --reboot both]
     #[arg(long, value_enum)]
     qos: Option<QosChoice>,
-    /// Publishers on each node, with --random
+    /// Publishers on each node, with --random and --reboot
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
     publishers: u32,
-    /// Subscribers to all topics on each node, with --random
+    /// Subscribers to all topics on each node, with --random and --reboot
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     subscribers: u32,
     /// Payload in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     size: u32,
-    /// Load before the kill of M5
+    /// Load before the kill of M5, and of --reboot
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     before: f64,
     /// Load after it
@@ -128,6 +131,7 @@ pub fn run(arguments: &Crash) -> anyhow::Result<()> {
     let load = load(arguments, cluster.len());
     let mut results = Results {
         scenario: match (fault(arguments)?, arguments.random.is_some()) {
+            _ if arguments.reboot.is_some() => "reboot",
             (Fault::Kill, true) => "random",
             (Fault::Kill, false) => "m5",
             (Fault::Pause, true) => "random pauses",
@@ -209,8 +213,8 @@ fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
 
 fn load(arguments: &Crash, nodes: usize) -> CrashLoad {
     use thicket_mqtt::Qos::{AtLeastOnce, ExactlyOnce};
-    let is_random = arguments.random.is_some();
-    let qos = arguments.qos.unwrap_or(if is_random {
+    let is_on_all = arguments.random.is_some() || arguments.reboot.is_some();
+    let qos = arguments.qos.unwrap_or(if is_on_all {
         QosChoice::Both
     } else {
         QosChoice::AtLeastOnce
@@ -221,7 +225,7 @@ fn load(arguments: &Crash, nodes: usize) -> CrashLoad {
         QosChoice::Both if index.is_multiple_of(2) => AtLeastOnce,
         QosChoice::Both => ExactlyOnce,
     };
-    let (publishers, subscribers) = if is_random {
+    let (publishers, subscribers) = if is_on_all {
         let on_each =
             |count: u32| (0..nodes * count as usize).map(move |index| index / count as usize);
         let publishers = on_each(arguments.publishers).enumerate();
@@ -240,7 +244,7 @@ fn load(arguments: &Crash, nodes: usize) -> CrashLoad {
     CrashLoad {
         rate: arguments
             .rate
-            .unwrap_or(if is_random { 1000.0 } else { 100.0 }),
+            .unwrap_or(if is_on_all { 1000.0 } else { 100.0 }),
         payload_len: arguments.size as usize,
         publishers,
         subscribers,
@@ -255,6 +259,14 @@ fn deaths(arguments: &Crash, nodes: usize, repeat: u32) -> anyhow::Result<Deaths
         bail!("--rate: expected more than 0 and at most 1000000 messages a second");
     }
     let fault = fault(arguments)?;
+    if let Some(gap) = arguments.reboot {
+        return Ok(Deaths::Reboot {
+            gap: seconds("--reboot", gap)?,
+            before: seconds("--before", arguments.before)?,
+            after: seconds("--after", arguments.after)?,
+            seed: arguments.seed + u64::from(repeat),
+        });
+    }
     Ok(match arguments.random {
         None => Deaths::Once {
             node: 1 % nodes,
