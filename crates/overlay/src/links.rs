@@ -10,18 +10,21 @@ use thicket_session::time::Instant;
 use crate::config::Timing;
 use crate::identity::LinkId;
 use crate::link::{Link, LinkState};
+use crate::sorted_set::SortedSet;
 
 /// Links by number. Access that may change a link marks it for the round.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
     /// Links that may have changed since the last round; some may be gone.
-    changed: BTreeSet<LinkId>,
-    /// When each link must be examined, changed or not: one entry for each, as of the end of the last round.
+    changed: SortedSet<LinkId>,
+    /// When each link must be examined, changed or not: one entry for each, as of the end of the last
+    /// round. It may be early: what a link is waited for is put off with all that it receives, and
+    /// its entry follows when it is due.
     agenda: BTreeSet<(Instant, LinkId)>,
     due: BTreeMap<LinkId, Instant>,
     /// Links whose data waits for capacity in the out-buffer, as of the end of the last round.
-    throttled: BTreeSet<LinkId>,
+    throttled: SortedSet<LinkId>,
     /// Rises whenever a link begins, changes its state or ends.
     generation: u64,
 }
@@ -66,26 +69,25 @@ impl Links {
         self.generation
     }
 
-    /// The links that a round at `now` examines, ascending: they changed, or are due.
-    pub(crate) fn to_look_at(&self, now: Instant) -> BTreeSet<LinkId> {
+    /// Adds the links that a round at `now` examines: they changed, or are due.
+    pub(crate) fn add_to_look_at(&self, now: Instant, ids: &mut SortedSet<LinkId>) {
+        ids.extend(self.changed.iter().copied());
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
-        let mut ids: BTreeSet<LinkId> = due.map(|(_, id)| *id).collect();
-        ids.extend(&self.changed);
-        ids
+        ids.extend(due.map(|(_, id)| *id));
     }
 
     /// Links that may have changed since the last round, ascending; some may be gone.
-    pub(crate) const fn changed(&self) -> &BTreeSet<LinkId> {
+    pub(crate) fn changed(&self) -> &[LinkId] {
         &self.changed
     }
 
-    /// Links with data that waits for capacity in the out-buffer.
+    /// Links with data that waits for capacity in the out-buffer, in no order.
     pub(crate) fn throttled(&self) -> impl Iterator<Item = (LinkId, &Link)> {
-        let mut ids = self.throttled.clone();
-        ids.extend(&self.changed);
-        let links = ids
-            .into_iter()
-            .filter_map(|id| Some((id, self.links.get(&id)?)));
+        let changed = self.changed.iter();
+        let others = self.throttled.iter();
+        let others = others.filter(|id| !self.changed.contains(id));
+        let links = changed.chain(others);
+        let links = links.filter_map(|id| Some((*id, self.links.get(id)?)));
         links.filter(|(_, link)| link.is_throttled)
     }
 
@@ -102,28 +104,53 @@ impl Links {
     }
 
     /// The round that examined these links is over. The next one examines links again for which more than `most` bytes wait.
-    pub(crate) fn end_round(&mut self, looked_at: &BTreeSet<LinkId>, most: usize, timing: &Timing) {
+    pub(crate) fn end_round(
+        &mut self,
+        now: Instant,
+        looked_at: &[LinkId],
+        most: usize,
+        timing: &Timing,
+    ) {
         let mut ids = std::mem::take(&mut self.changed);
-        ids.extend(looked_at);
-        for id in ids {
+        ids.extend(looked_at.iter().copied());
+        for id in ids.iter().copied() {
             let link = self.links.get(&id);
-            let next = link.map(|link| link.next_look(timing));
-            let before = match next {
-                Some(at) => self.due.insert(id, at),
-                None => self.due.remove(&id),
-            };
-            if before != next {
-                self.agenda.extend(next.map(|at| (at, id)));
-                before.map(|at| self.agenda.remove(&(at, id)));
-            }
+            self.put_on_agenda(now, id, link.map(|link| link.next_look(timing)));
+            let link = self.links.get(&id);
             if link.is_some_and(|link| link.is_throttled) {
                 self.throttled.insert(id);
             } else {
                 self.throttled.remove(&id);
             }
-            if link.is_some_and(|link| link.pending().len() > most) {
-                self.changed.insert(id);
-            }
+        }
+        let links = &self.links;
+        let is_full = |id: &LinkId| {
+            links
+                .get(id)
+                .is_some_and(|link| link.pending().len() > most)
+        };
+        self.changed.extend(ids.iter().copied().filter(is_full));
+        // The memory is used again.
+        if self.changed.is_empty() {
+            ids.clear();
+            self.changed = ids;
+        }
+    }
+
+    /// `next`: when a link must be examined; `None`: it is gone.
+    fn put_on_agenda(&mut self, now: Instant, id: LinkId, next: Option<Instant>) {
+        let before = self.due.get(&id).copied();
+        let is_early = |(before, next): (Instant, Instant)| now < before && before <= next;
+        if before == next || before.zip(next).is_some_and(is_early) {
+            return;
+        }
+        if let Some(at) = before {
+            self.agenda.remove(&(at, id));
+            self.due.remove(&id);
+        }
+        if let Some(at) = next {
+            self.agenda.insert((at, id));
+            self.due.insert(id, at);
         }
     }
 }
@@ -150,8 +177,14 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    fn ids(numbers: &[u32]) -> BTreeSet<LinkId> {
+    fn ids(numbers: &[u32]) -> SortedSet<LinkId> {
         numbers.iter().copied().map(LinkId).collect()
+    }
+
+    fn to_look_at(links: &Links, now: Instant) -> SortedSet<LinkId> {
+        let mut ids = SortedSet::default();
+        links.add_to_look_at(now, &mut ids);
+        ids
     }
 
     /// Three links that are up and last received something at 0 ms, after a round.
@@ -163,27 +196,27 @@ mod tests {
             };
             links.insert(LinkId(id), Link::new(state, None, at(0), at(5_000)));
         }
-        links.end_round(&BTreeSet::new(), 100, &Timing::default());
+        links.end_round(at(0), &[], 100, &Timing::default());
         links
     }
 
     #[test]
     fn a_round_looks_at_links_that_changed_and_at_those_whose_time_has_come() {
         let (mut links, timing) = (links(), Timing::default());
-        assert_eq!(links.to_look_at(at(10)), ids(&[]));
+        assert_eq!(to_look_at(&links, at(10)), ids(&[]));
         assert_eq!(links.next_due(&timing), Some(at(1_000)), "silence");
         links.get_mut(&LinkId(1)).expect("there").next_hello = Some(at(300));
-        assert_eq!(links.to_look_at(at(10)), ids(&[1]), "changed");
+        assert_eq!(to_look_at(&links, at(10)), ids(&[1]), "changed");
         assert_eq!(links.next_due(&timing), Some(at(300)), "before the round");
-        links.end_round(&BTreeSet::new(), 100, &timing);
+        links.end_round(at(0), &[], 100, &timing);
         assert_eq!(links.next_due(&timing), Some(at(300)), "and after it");
-        assert_eq!(links.to_look_at(at(299)), ids(&[]));
-        assert_eq!(links.to_look_at(at(300)), ids(&[1]));
+        assert_eq!(to_look_at(&links, at(299)), ids(&[]));
+        assert_eq!(to_look_at(&links, at(300)), ids(&[1]));
         links.remove(&LinkId(1));
         links.get_mut(&LinkId(2)).expect("there").is_throttled = true;
-        links.end_round(&ids(&[1]), 100, &timing);
+        links.end_round(at(300), &ids(&[1]), 100, &timing);
         assert_eq!(links.next_due(&timing), Some(at(1_000)), "one is gone");
-        assert_eq!(links.to_look_at(at(1_000)), ids(&[0, 2]));
+        assert_eq!(to_look_at(&links, at(1_000)), ids(&[0, 2]));
         let throttled: Vec<_> = links.throttled().map(|(id, _)| id).collect();
         assert_eq!(throttled, [LinkId(2)]);
     }

@@ -1,23 +1,24 @@
 //! All other nodes that were linked once, and which of them a round must examine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Duration;
 
 use thicket_session::time::Instant;
 
 use crate::peer::{Peer, PeerState};
+use crate::sorted_set::SortedSet;
 
 /// In the order of their slots, from slot 1; places count from 0. Access that may change a peer marks it for the round.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,
     /// Places of peers that may have changed since the last round.
-    changed: BTreeSet<usize>,
+    changed: SortedSet<usize>,
     /// Peers without a link that are not down yet, as of the end of the last round.
-    lost: BTreeSet<usize>,
+    lost: SortedSet<usize>,
     /// Peers with messages over trees, parked or in transit, as of the end of the last round.
-    flowing: BTreeSet<usize>,
+    flowing: SortedSet<usize>,
     /// What each peer contributes to the counts below, as of the last count.
     counted: Vec<Counted>,
     /// How many peers that are not down have acknowledged which version of our interests; first those that have acknowledged none.
@@ -56,37 +57,40 @@ impl Peers {
     }
 
     /// Peers that may have changed since the last round, ascending.
-    pub(crate) const fn changed(&self) -> &BTreeSet<usize> {
+    pub(crate) fn changed(&self) -> &[usize] {
         &self.changed
     }
 
     /// Peers without a link that are not down yet, ascending.
-    pub(crate) fn lost(&self) -> Vec<usize> {
+    pub(crate) fn lost(&self) -> SortedSet<usize> {
         let is_lost = |place: &usize| matches!(self.peers[*place].state, PeerState::Lost { .. });
-        self.with_changed(&self.lost).filter(is_lost).collect()
+        let places = self.lost.iter().chain(self.changed.iter());
+        places.copied().filter(is_lost).collect()
     }
 
     /// Whether there is a peer without a link that is not down yet.
     pub(crate) fn has_lost(&self) -> bool {
-        let mut places = self.lost.iter().chain(&self.changed);
+        let mut places = self.lost.iter().chain(self.changed.iter());
         places.any(|place| matches!(self.peers[*place].state, PeerState::Lost { .. }))
     }
 
     /// Peers with messages over trees, parked or in transit, ascending; possibly some more.
-    pub(crate) fn flowing(&self) -> Vec<usize> {
-        self.with_changed(&self.flowing).collect()
+    pub(crate) fn flowing(&self) -> SortedSet<usize> {
+        self.with_changed(&self.flowing)
     }
 
     /// When something sent over trees must next be resent.
     pub(crate) fn next_resend(&self, after: Duration) -> Option<Instant> {
-        let flowing = self.flowing.iter().chain(&self.changed);
+        let flowing = self.flowing.iter().chain(self.changed.iter());
         let peers = flowing.map(|place| &self.peers[*place]);
         let there = peers.filter(|peer| !peer.is_down());
         there.filter_map(|peer| peer.flow.resend_at(after)).min()
     }
 
-    fn with_changed<'a>(&'a self, places: &'a BTreeSet<usize>) -> impl Iterator<Item = usize> + 'a {
-        places.union(&self.changed).copied()
+    fn with_changed(&self, places: &SortedSet<usize>) -> SortedSet<usize> {
+        let mut all = places.clone();
+        all.extend(self.changed.iter().copied());
+        all
     }
 
     /// The version of our interests that all peers that are not down have acknowledged, `None` if one has acknowledged none; `otherwise` if all are
@@ -104,7 +108,7 @@ impl Peers {
     }
 
     fn count(&mut self) {
-        for place in &self.changed {
+        for place in self.changed.iter() {
             let peer = &self.peers[*place];
             let now = Counted {
                 acknowledged: (!peer.is_down()).then_some(peer.interests_acknowledged),
@@ -133,7 +137,7 @@ impl Peers {
     /// The round is over.
     pub(crate) fn end_round(&mut self) {
         self.count();
-        for place in std::mem::take(&mut self.changed) {
+        for place in self.changed.iter().copied() {
             let peer = &self.peers[place];
             let is_lost = matches!(peer.state, PeerState::Lost { .. });
             for (places, is_one) in [
@@ -147,5 +151,6 @@ impl Peers {
                 }
             }
         }
+        self.changed.clear();
     }
 }

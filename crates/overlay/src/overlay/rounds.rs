@@ -1,6 +1,5 @@
 //! The end of a round: deadlines, our record, what must be sent to each node, data, and reports to the hub.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use thicket_session::time::Instant;
@@ -15,6 +14,7 @@ use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message}
 use crate::overview::OverlayState;
 use crate::peer::{Peer, PeerState};
 use crate::routing::ListedLink;
+use crate::sorted_set::SortedSet;
 use crate::view::NodeRecord;
 
 /// Links that come up within this time are put into one record, and records that arrive within it are announced together: when many nodes start, each
@@ -29,6 +29,15 @@ pub(super) enum Moved {
     /// The link is not in the record.
     Gained,
     Rtt,
+}
+
+/// Memory that a round fills, kept for the next one.
+#[derive(Debug, Default)]
+pub(super) struct RoundMemory {
+    looked_at: SortedSet<LinkId>,
+    to_serve: SortedSet<LinkId>,
+    places: SortedSet<usize>,
+    hops: Vec<Hop>,
 }
 
 /// The kinds of deadlines of links.
@@ -48,7 +57,9 @@ impl Overlay {
             .retain(|id, _| outputs.contains(&Output::Close(*id)) || !closed.contains(id));
         self.closed = self.closing.keys().copied().collect();
         self.note_time(now);
-        let looked_at = self.links.to_look_at(now);
+        let mut looked_at = std::mem::take(&mut self.round.looked_at);
+        looked_at.clear();
+        self.links.add_to_look_at(now, &mut looked_at);
         self.end_late_links(now, &looked_at);
         self.update_own_record(now);
         self.announce_due_records(now);
@@ -85,7 +96,9 @@ impl Overlay {
         self.report_settled();
         self.report_completed();
         self.dial_due(now);
-        for id in self.links.changed().clone() {
+        // Taking the order to flush changes no link that has not changed.
+        for place in 0..self.links.changed().len() {
+            let id = self.links.changed()[place];
             let link = self.links.get_mut(&id).filter(|_| !Self::is_tunnel(id));
             if link.is_some_and(Link::take_flush) {
                 self.outputs.push_back(Output::Flush(id));
@@ -95,28 +108,40 @@ impl Overlay {
         self.note_moved_links();
         self.peers.end_round();
         let most = self.most_pending_bytes();
-        self.links.end_round(&looked_at, most, &self.config.timing);
+        self.links
+            .end_round(now, &looked_at, most, &self.config.timing);
+        self.round.looked_at = looked_at;
+        self.round.hops = hops;
         self.last_round = now;
     }
 
     /// The links that may have something to send, by slot: those of peers that changed, those that changed themselves, those with a hello due, and
     /// those with data waiting for capacity. After a change of our interests, all links.
     fn hops_to_serve(&mut self, now: Instant) -> Vec<Hop> {
+        let mut hops = std::mem::take(&mut self.round.hops);
+        hops.clear();
         let version = self.own_interests.version();
         if std::mem::replace(&mut self.interests_served, version) != version {
-            return self.linked_peers().collect();
+            hops.extend(self.linked_peers());
+            return hops;
         }
-        let mut places = self.peers.changed().clone();
-        let mut ids = self.links.to_look_at(now);
+        let mut ids = std::mem::take(&mut self.round.to_serve);
+        ids.clear();
+        self.links.add_to_look_at(now, &mut ids);
         // A tunnel regains capacity at the end of a round, when its bytes have moved to the links that carry it.
         ids.extend(self.links.throttled().map(|(id, _)| id));
-        for id in ids {
-            let node = self.links.get(&id).and_then(|link| link.state.node());
+        let mut places = std::mem::take(&mut self.round.places);
+        places.clear();
+        places.extend(self.peers.changed().iter().copied());
+        for id in ids.iter() {
+            let node = self.links.get(id).and_then(|link| link.state.node());
             let slot = node.and_then(|node| self.slots.get(&node));
             places.extend(slot.and_then(|slot| slot.index().checked_sub(1)));
         }
-        let hop = |place: usize| Some((slot_of_index(place), self.peers.get(place)?.link?));
-        places.into_iter().filter_map(hop).collect()
+        let hop = |place: &usize| Some((slot_of_index(*place), self.peers.get(*place)?.link?));
+        hops.extend(places.iter().filter_map(hop));
+        (self.round.to_serve, self.round.places) = (ids, places);
+        hops
     }
 
     fn is_link_up(&self, id: LinkId) -> bool {
@@ -240,7 +265,7 @@ impl Overlay {
         self.config.limits.out_buffer_bytes + self.config.limits.control_bytes
     }
 
-    fn end_late_links(&mut self, now: Instant, looked_at: &BTreeSet<LinkId>) {
+    fn end_late_links(&mut self, now: Instant, looked_at: &[LinkId]) {
         let down_after = self.config.timing.down_after;
         let late = |link: &Link| {
             let silent = link.state.is_selected() && now >= link.last_received + down_after;
@@ -390,9 +415,14 @@ impl Overlay {
     fn note_moved_links(&mut self) {
         for place in self.peers.changed() {
             match self.moved(&self.peers[*place]) {
-                Some(moved) => self.moved_links.insert(*place, moved),
-                None => self.moved_links.remove(place),
-            };
+                Some(moved) => {
+                    self.moved_links.insert(*place, moved);
+                }
+                None if self.moved_links.is_empty() => {}
+                None => {
+                    self.moved_links.remove(place);
+                }
+            }
         }
     }
 
