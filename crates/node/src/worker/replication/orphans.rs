@@ -22,13 +22,14 @@ use super::{
 };
 use crate::{
     Now, Remembered,
+    marks::Marks,
     messages::{Adopted, InterestChange, SessionState, ToHub, ToWorker, UpNode},
     worker::{
         Worker,
         context::Context,
         state::{
             replica::{
-                backup::{ADOPTION_TIMEOUT, SourceKey},
+                backup::{ADOPTION_TIMEOUT, Backup, SourceKey},
                 pending::Pending,
                 replica_set::Stage,
             },
@@ -213,13 +214,21 @@ impl Sources {
         let Some(orphan) = self.orphans.take_adopted_by(uid, by) else {
             return;
         };
+        let streams = cx.marks_of_streams();
         let session = cx.sessions.get_mut(orphan.key);
-        let backup = session.and_then(|session| session.backup_mut());
-        let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
+        let former = session.and_then(|session| {
+            let reached = session.marks_with(&streams, &cx.arrivals.marks);
+            let backup = session.backup_mut()?;
+            let pending: Vec<Pending> = std::mem::take(&mut backup.pending).into_iter().collect();
+            Some((finished_of(backup, &pending, reached), pending))
+        });
+        let (finished, pending) = former.unzip();
         let session = cx.sessions.get_mut(new);
         if let Some(session) = session
             && let Role::Backup(backup) = &mut session.role
         {
+            // Its new primary may die before it has said what reached the session there.
+            session.marks = finished.unwrap_or_default();
             // Before this node considered the primary down, messages arrived at both.
             let mut held: Vec<_> = backup.held.messages().collect();
             held.sort_unstable();
@@ -449,4 +458,14 @@ fn superseded(cx: &Context, key: SessionKey, version: BackupVersion) -> Option<u
     let here = cx.sessions.get(cx.sessions.find(&backup.client_id)?)?;
     let is_newer = here.role.is_primary() && here.uid == backup.uid && here.epoch > version.epoch;
     is_newer.then_some(backup.serial)
+}
+
+/// Of what reached a backup, that which it does not hold: it is finished, and may come again from a
+/// node that had kept it for another one.
+fn finished_of(backup: &Backup, pending: &[Pending], mut reached: Marks) -> Marks {
+    let pending = pending.iter().map(|it| it.delivery.message.id());
+    for id in backup.held.messages().chain(pending) {
+        reached.remove(id);
+    }
+    reached
 }
