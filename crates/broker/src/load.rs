@@ -76,6 +76,7 @@ impl Meter {
             memory_bytes: memory,
             memory_limit_bytes: memory_limit,
             is_draining: false,
+            is_starting: false,
             is_full: given.is_full,
         };
         let free_cpu = (1.0 - self.damped) * 100.0;

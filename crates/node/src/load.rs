@@ -78,6 +78,8 @@ pub struct NodeLoad {
     pub is_draining: bool,
     /// It accepts no clients: no memory, or as many connections as it may have.
     pub is_full: bool,
+    /// It has just started, and serves no clients yet.
+    pub is_starting: bool,
 }
 
 /// Everything a node sends all others about itself beside links and interests.
@@ -95,7 +97,7 @@ impl NodeState {
     /// Whether it accepts clients.
     #[must_use]
     pub const fn serves(&self) -> bool {
-        !self.load.is_draining && !self.load.is_full
+        !self.load.is_draining && !self.load.is_full && !self.load.is_starting
     }
 }
 
@@ -105,6 +107,7 @@ impl NodeLoad {
     pub fn differs(&self, reported: &Self) -> bool {
         self.is_draining != reported.is_draining
             || self.is_full != reported.is_full
+            || self.is_starting != reported.is_starting
             || self.memory_limit_bytes != reported.memory_limit_bytes
             || self.cpu_permille.is_some() != reported.cpu_permille.is_some()
             || self.memory_bytes.is_some() != reported.memory_bytes.is_some()

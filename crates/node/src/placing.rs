@@ -1,6 +1,9 @@
 //! How clients ask where their sessions should be, and how they are answered, over HTTP and in CONNECT and CONNACK alike: JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use serde::{Deserialize, Serialize};
 use thicket_access::{Grant, Reach, Rights};
@@ -9,13 +12,13 @@ use utoipa::ToSchema;
 
 use crate::{
     ClientTransport, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
-    SessionScope, scope::session_name,
+    SessionScope, scope::session_name, source::Payer,
 };
 
 /// Sessions that a client may ask for.
 const MOST_SESSIONS: u8 = 16;
 /// Topics and filters of one request.
-const MOST_TOPICS: usize = 100_000;
+const MOST_TOPICS: usize = 10_000;
 /// Longest client identifier (5.0, 1.5.4).
 const LONGEST_CLIENT_ID: usize = 65_535;
 /// Messages a second of one topic: more than any network carries, and far from where sums lose precision.
@@ -77,7 +80,7 @@ impl PlacementAsked {
             } else {
                 "subscribe"
             };
-            return bad(longest.into(), "at most 100000 topics and filters in all");
+            return bad(longest.into(), "at most 10000 topics and filters in all");
         }
         for (name, all) in [("publish", &self.publish), ("subscribe", &self.subscribe)] {
             for (at, topic) in all.iter().enumerate() {
@@ -109,6 +112,7 @@ impl PlacementAsked {
             subscribe: self.subscribe,
             max_sessions: self.max_sessions,
             rates: self.rates,
+            payer: None,
         })
     }
 }
@@ -122,6 +126,8 @@ pub struct PlacementClient<'a> {
     pub grant: Option<&'a Grant>,
     /// Who owns its session.
     pub session_scope: SessionScope,
+    /// Where it connects from.
+    pub address: IpAddr,
 }
 
 impl PlacementClient<'_> {
@@ -141,7 +147,13 @@ impl PlacementClient<'_> {
     pub fn request(&self, request: PlacementRequest) -> Result<PlacementRequest, PlacementError> {
         let named = |topic: String| format!("{}{topic}", self.topic_prefix);
         let all = |topics: Vec<String>| topics.into_iter().map(named).collect();
+        let user = self.grant.and_then(|grant| grant.user_name.as_deref());
+        let payer = match user {
+            Some(user) => Payer::User(user.into()),
+            None => Payer::Address(self.address.into()),
+        };
         let request = PlacementRequest {
+            payer: Some(payer.to_string().into()),
             client_id: self.session_name(&request.client_id)?,
             publish: all(request.publish),
             subscribe: all(request.subscribe),
@@ -347,6 +359,7 @@ impl From<&PlacementError> for ProblemEntry {
         let (status, field) = match error {
             PlacementError::BadField { field, .. } => (422, Some(field.clone())),
             PlacementError::Unknown => (404, None),
+            PlacementError::Share => (429, None),
             PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => (503, None),
         };
         let title = match field {

@@ -658,6 +658,8 @@ pub struct PlacementRequest {
     pub max_sessions: u8,
     /// Messages a second of topics and filters above, as far as the client specifies them.
     pub rates: std::collections::BTreeMap<String, f64>,
+    /// Who is charged for it: a user, or an address; none: nobody, as an operator asks.
+    pub payer: Option<std::sync::Arc<str>>,
 }
 
 /// Where a client's sessions should be.
@@ -696,6 +698,9 @@ pub enum PlacementError {
     /// Refused: too many requests or placements; ask again later.
     #[error("too many placements: ask again later")]
     Busy,
+    /// Refused: those of its user, or of its address, take all that one may have.
+    #[error("too many placements of this user or address: ask again later")]
+    Share,
     /// Refused: the node does not have the state of the others, or none answered; ask again, or another node.
     #[error("the nodes that place clients cannot be asked now: ask again later")]
     Unsure,
@@ -718,7 +723,13 @@ pub enum PlacementError {
 impl PlacementError {
     /// The error with this text, as another node has sent it.
     pub(crate) fn from_text(text: &str) -> Self {
-        let plain = [Self::Busy, Self::Unsure, Self::NoNodes, Self::Unknown];
+        let plain = [
+            Self::Busy,
+            Self::Share,
+            Self::Unsure,
+            Self::NoNodes,
+            Self::Unknown,
+        ];
         if let Some(error) = plain.into_iter().find(|error| error.to_string() == text) {
             return error;
         }
@@ -743,6 +754,7 @@ mod tests {
         };
         for error in [
             PlacementError::Busy,
+            PlacementError::Share,
             PlacementError::Unsure,
             PlacementError::NoNodes,
             PlacementError::Unknown,

@@ -104,7 +104,7 @@ async fn place(
         Ok(grant) => grant,
         Err(response) => return response,
     };
-    match clients.client(grant.as_deref()).request(request) {
+    match clients.client(&peer, grant.as_deref()).request(request) {
         Ok(request) => place_checked(&clients.inspector, request, &clients.topic_prefix).await,
         Err(error) => problem((&error).into()),
     }
@@ -173,8 +173,9 @@ async fn remove(
 }
 
 impl Clients {
-    fn client<'a>(&'a self, grant: Option<&'a Grant>) -> PlacementClient<'a> {
+    fn client<'a>(&'a self, peer: &Peer, grant: Option<&'a Grant>) -> PlacementClient<'a> {
         PlacementClient {
+            address: peer.address.ip(),
             topic_prefix: &self.topic_prefix,
             grant,
             session_scope: self.session_scope,
@@ -205,7 +206,7 @@ impl Clients {
             .check(client_id.len(), client_id)
             .map_err(|error| refused(&error))?;
         let grant = self.grant(peer, headers, &client_id).await?;
-        let client = self.client(grant.as_deref());
+        let client = self.client(peer, grant.as_deref());
         let name = client
             .session_name(&client_id)
             .map_err(|error| refused(&error))?;

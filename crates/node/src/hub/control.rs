@@ -5,6 +5,8 @@ mod bytes;
 mod load;
 mod placements;
 
+use std::sync::Arc;
+
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 use thicket_placement::{MoveReason, Placement};
 use thicket_session::server::Epoch;
@@ -133,6 +135,8 @@ pub(super) enum Message<'a> {
     Placement {
         placement: Placement,
         follows: Follows,
+        /// Who is charged for it; none: nobody, or who was before.
+        payer: Option<Arc<str>>,
     },
     /// From the placer: the placement of a client was removed.
     Unplaced { client_id: &'a str },

@@ -123,9 +123,13 @@ impl Hub {
                 self.placing
                     .handle_place_done(&mut self.cx, now, request, problem);
             }
-            Message::Placement { placement, follows } => {
+            Message::Placement {
+                placement,
+                follows,
+                payer,
+            } => {
                 self.placing
-                    .handle_placement(&mut self.cx, now, placement, follows);
+                    .handle_placement(&mut self.cx, now, placement, follows, payer);
             }
             Message::Unplaced { client_id } => {
                 self.placing.forget_placement(client_id);

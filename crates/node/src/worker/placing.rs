@@ -29,13 +29,12 @@ pub(super) fn placement_asked(
     }
     let asked = asked_by(client_id, &connect.user_properties)?;
     Some(asked.and_then(|asked| {
-        let grant = cx
-            .connections
-            .get(id)
-            .and_then(|it| it.admission.grant.as_deref());
+        let connection = cx.connections.get(id);
+        let connection = connection.ok_or(PlacementError::Unsure)?;
         let client = PlacementClient {
             topic_prefix: prefix(cx, id),
-            grant,
+            grant: connection.admission.grant.as_deref(),
+            address: connection.peer.ip(),
             session_scope: cx.config.limits.session_scope,
         };
         client.request(asked.check()?)

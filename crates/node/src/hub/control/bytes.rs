@@ -9,7 +9,10 @@ use super::{
     Released, RetainedRecord,
     activity::{put_activity, read_activity},
     load::{put_state, put_topics, read_state, read_topics},
-    placements::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
+    placements::{
+        put_asked, put_follows, put_payer, put_placement, read_asked, read_follows, read_payer,
+        read_placement,
+    },
 };
 use crate::{
     RebalanceError, RebalanceWish, RedirectionReason,
@@ -252,7 +255,8 @@ impl Message<'_> {
             Self::Place { request, order } => {
                 put_u64(&mut out, *request);
                 match order {
-                    PlacementOrder::Place(asked) => {
+                    PlacementOrder::Place { asked, payer } => {
+                        put_payer(&mut out, payer.as_deref());
                         put_asked(&mut out, asked);
                         kind::PLACE
                     }
@@ -267,8 +271,13 @@ impl Message<'_> {
                 put_bytes(&mut out, problem.as_bytes());
                 kind::PLACE_DONE
             }
-            Self::Placement { placement, follows } => {
+            Self::Placement {
+                placement,
+                follows,
+                payer,
+            } => {
                 put_follows(&mut out, *follows);
+                put_payer(&mut out, payer.as_deref());
                 put_placement(&mut out, placement);
                 kind::PLACEMENT
             }
@@ -491,7 +500,10 @@ impl<'a> Message<'a> {
             }
             kind::PLACE => Self::Place {
                 request: reader.u64()?,
-                order: PlacementOrder::Place(read_asked(&mut reader)?),
+                order: PlacementOrder::Place {
+                    payer: read_payer(&mut reader)?,
+                    asked: read_asked(&mut reader)?,
+                },
             },
             kind::UNPLACE => Self::Place {
                 request: reader.u64()?,
@@ -503,6 +515,7 @@ impl<'a> Message<'a> {
             },
             kind::PLACEMENT => Self::Placement {
                 follows: read_follows(&mut reader)?,
+                payer: read_payer(&mut reader)?,
                 placement: read_placement(&mut reader)?,
             },
             kind::UNPLACED => Self::Unplaced {

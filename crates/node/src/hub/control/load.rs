@@ -13,7 +13,7 @@ const MAXIMUM_ADDRESSES: usize = 64;
 /// Topics with their rates as they are sent; 0: hardly any message any more.
 pub(in crate::hub) type SentTopics<'a> = Vec<(&'a str, u64)>;
 
-/// flags u8 (cpu present 1, memory present 2, memory limit present 4, draining 8, full 16), then numbers, the HTTP address (empty: none), and
+/// flags u8 (cpu present 1, memory present 2, memory limit present 4, draining 8, full 16, starting 32), then numbers, the HTTP address (empty: none), and
 /// addresses of clients until the end: transport u8, topic prefix, HOST:PORT.
 pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
     let load = &state.load;
@@ -23,6 +23,7 @@ pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
         load.memory_limit_bytes.is_some(),
         load.is_draining,
         load.is_full,
+        load.is_starting,
     ];
     let bits = flags
         .iter()
@@ -52,7 +53,7 @@ pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
 }
 
 pub(super) fn read_state(reader: &mut Reader<'_>) -> Option<NodeState> {
-    let flags = reader.u8().filter(|flags| *flags < 32)?;
+    let flags = reader.u8().filter(|flags| *flags < 64)?;
     let known = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
     let cpu = known(1, reader.u64()?);
     let load = NodeLoad {
@@ -64,6 +65,7 @@ pub(super) fn read_state(reader: &mut Reader<'_>) -> Option<NodeState> {
         internal: read_rates(reader)?,
         is_draining: flags & 8 != 0,
         is_full: flags & 16 != 0,
+        is_starting: flags & 32 != 0,
     };
     let http_address = Some(reader.text()?).filter(|address| !address.is_empty());
     let http_address = http_address.map(Arc::from);

@@ -1,8 +1,13 @@
 //! Requests and placements as bytes: texts with their lengths, rates as the bits of a double, NaN for one that is unknown.
 
+use std::sync::Arc;
+
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
 use crate::hub::wire::{Reader, put_bytes, put_u64};
+
+/// Bytes of a topic or filter of a request besides its text.
+const BYTES_OF_TOPIC: usize = 64;
 
 /// What a placement is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +35,11 @@ impl Follows {
 /// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::hub) enum PlacementOrder {
-    Place(Asked),
+    Place {
+        asked: Asked,
+        /// Who is charged for it; none: an operator asks.
+        payer: Option<Arc<str>>,
+    },
     /// By client.
     Remove(String),
 }
@@ -38,9 +47,25 @@ pub(in crate::hub) enum PlacementOrder {
 impl PlacementOrder {
     pub fn client_id(&self) -> &str {
         match self {
-            Self::Place(asked) => &asked.client_id,
+            Self::Place { asked, .. } => &asked.client_id,
             Self::Remove(client_id) => client_id,
         }
+    }
+
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        let topics = match self {
+            Self::Place { asked, .. } => {
+                let publish = asked.publish.iter().map(|(name, _)| name.len());
+                let subscribe = asked.subscribe.iter().map(|wanted| wanted.filter.len());
+                publish
+                    .chain(subscribe)
+                    .map(|len| len + BYTES_OF_TOPIC)
+                    .sum()
+            }
+            Self::Remove(_) => 0,
+        };
+        self.client_id().len() + topics
     }
 }
 
@@ -106,6 +131,16 @@ pub(super) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
         },
         _ => Follows::Subscribers,
     })
+}
+
+/// Nobody is an empty text.
+pub(super) fn put_payer(out: &mut Vec<u8>, payer: Option<&str>) {
+    put_bytes(out, payer.unwrap_or_default().as_bytes());
+}
+
+pub(super) fn read_payer(reader: &mut Reader<'_>) -> Option<Option<Arc<str>>> {
+    let payer = reader.text()?;
+    Some((!payer.is_empty()).then(|| payer.into()))
 }
 
 pub(super) fn put_placement(out: &mut Vec<u8>, placement: &Placement) {

@@ -19,9 +19,14 @@ const RATES_EVERY: Duration = Duration::from_secs(5);
 impl Placing {
     /// See [`crate::HubOperator::set_load`].
     pub(in crate::hub) fn set_load(&mut self, cx: &mut Context, now: Now, load: NodeLoad) {
-        let is_draining = self.loads.own.load.is_draining;
+        let NodeLoad {
+            is_draining,
+            is_starting,
+            ..
+        } = self.loads.own.load;
         self.loads.own.load = NodeLoad {
             is_draining,
+            is_starting,
             ..load
         };
         self.send_load_if_changed(cx, now);
@@ -30,6 +35,19 @@ impl Placing {
         self.review_rebalance(cx, now);
         self.learn_clients(cx, now);
         self.expire_placements(cx, now);
+    }
+
+    /// This node serves clients from here on.
+    pub(in crate::hub) fn begin_to_serve(&mut self, cx: &mut Context, now: Now) {
+        self.loads.own.load.is_starting = false;
+        self.send_load_if_changed(cx, now);
+        self.update_balancer(cx, now);
+    }
+
+    /// Whether one of the nodes that are up serves clients, or is drained: it knows what the cluster is doing.
+    pub(in crate::hub) fn has_server(&self, cx: &Context) -> bool {
+        let mut others = self.loads.others();
+        others.any(|(node, state)| cx.up.values().any(|up| *up == node) && !state.load.is_starting)
     }
 
     /// See [`crate::HubOperator::drain`].

@@ -69,22 +69,17 @@ impl Placing {
     }
 
     /// Another node is up, or may have lost what it was sent: it is sent everything.
-    pub(in crate::hub) fn send_all_to(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        slot: NodeSlot,
-        node: NodeId,
-    ) {
+    pub(in crate::hub) fn send_all_to(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         self.send_load(cx, slot, node);
         self.send_all_topics(cx, slot, node);
-        self.send_placements(cx, now, node);
+        self.send_placements(cx, node);
     }
 
     pub(in crate::hub) fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.sites.forget(node);
         self.loads_lose_node(cx, now, node);
         self.topics_lose_node(node);
+        self.stop_sending_placements(node);
         self.ask_placer_again(cx, now);
         self.rebalance_loses_node(cx, now, node);
     }

@@ -64,6 +64,7 @@ fn state() -> NodeState {
             memory_limit_bytes: Some(11),
             is_draining: true,
             is_full: true,
+            is_starting: true,
         },
         addresses: vec![
             address(crate::ClientTransport::Tcp, ""),
@@ -223,7 +224,17 @@ fn messages() -> Vec<Message<'static>> {
         Message::Settings(vec![("routing", "mesh"), ("name", "")]),
         Message::Place {
             request: 1,
-            order: PlacementOrder::Place(asked()),
+            order: PlacementOrder::Place {
+                asked: asked(),
+                payer: None,
+            },
+        },
+        Message::Place {
+            request: 1,
+            order: PlacementOrder::Place {
+                asked: asked(),
+                payer: Some("user ada".into()),
+            },
         },
         Message::PlaceDone {
             request: 1,
@@ -231,18 +242,22 @@ fn messages() -> Vec<Message<'static>> {
         },
         Message::Placement {
             follows: Follows::Subscribers,
+            payer: None,
             placement: placement(),
         },
         Message::Placement {
             follows: Follows::Request { max_sessions: 0 },
+            payer: None,
             placement: placement(),
         },
         Message::Placement {
             follows: Follows::Request { max_sessions: 4 },
+            payer: Some("address 10.0.0.1".into()),
             placement: placement(),
         },
         Message::Placement {
             follows: Follows::Activity { refused: 3 },
+            payer: None,
             placement: placement(),
         },
         Message::Unplaced { client_id: "c" },
@@ -342,7 +357,7 @@ fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
                 | Message::State(_)
                 | Message::Topics { .. }
                 | Message::Place {
-                    order: PlacementOrder::Place(_),
+                    order: PlacementOrder::Place { .. },
                     ..
                 }
                 | Message::Placement { .. }

@@ -171,12 +171,12 @@ impl Placing {
         now: Now,
         name: &str,
     ) -> Learned {
-        if self.learned(now, name).is_none() || self.prepare_control(cx, now).is_err() {
+        if self.learned(now, name).is_none() || self.prepare_control(cx, now) != Ok(true) {
             return Learned::Unknown;
         }
         let own = cx.own().0;
         let control = self.placements.control.as_mut();
-        match control.and_then(|(_, control)| control.better_node(name, own)) {
+        match control.and_then(|control| control.strategy.better_node(name, own)) {
             Some(better) => Learned::At(NodeId(better.node)),
             None => Learned::Here,
         }
@@ -234,8 +234,8 @@ impl Placing {
 
     fn send_learned(&mut self, cx: &mut Context, now: Now, placement: Placement, refused: u8) {
         let follows = Follows::Activity { refused };
-        self.send_all_placed(cx, &placement, follows);
-        self.handle_placement(cx, now, placement, follows);
+        self.send_all_placed(cx, &placement, follows, None);
+        self.handle_placement(cx, now, placement, follows, None);
     }
 
     /// For reports.
@@ -244,8 +244,8 @@ impl Placing {
         now: Now,
         client_id: &str,
     ) -> Option<LearnedReport> {
-        let mut names = self.placements.known.keys();
-        let known = names.find_map(|name| {
+        let mut all = self.placements.known.iter();
+        let known = all.find_map(|(name, _)| {
             let is_it = client_id_of(name) == client_id;
             self.learned(now, name).filter(|_| is_it)
         })?;
@@ -363,6 +363,7 @@ mod tests {
                 sessions: vec![session(vec![("a".into(), 1.0)])],
             },
             until: at(0).instant + LEASE,
+            payer: None,
             follows: Follows::Activity { refused },
             max_sessions: 0,
             refused_since: None,

@@ -11,19 +11,22 @@
 //!
 //! Clients that do not ask are learned by their identifiers (`learned`).
 //!
+//! The strategy is given all placements when a node is the placer for the first time, or other
+//! nodes accept clients, and a node that has come is sent them: both in parts, one in each round
+//! (`loading`). Requests wait meanwhile.
+//!
 //! A placement holds for ten minutes from when it was asked for last. When the placer is down, requests it has not answered go to the next one. Two
 //! nodes with different views may both answer for a moment: then placements are less good, and nothing else.
 
 mod learned;
+mod loading;
 mod names;
 mod topics;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{
-    Asked, ControlPlane, ParameterError, Placement, Wanted, session_client_id,
-};
+use thicket_placement::{Asked, Placement, Wanted, session_client_id};
 use thicket_session::time::Instant;
 
 use super::Placing;
@@ -34,7 +37,10 @@ use crate::{
     hub::{
         context::Context,
         control::{Follows, Message, PlacementOrder},
-        placing::state::placements::{Asker, Known, MAXIMUM, Pending},
+        placing::state::{
+            kept::{Known, PARTS, bytes_of, bytes_of_names},
+            placements::{Asker, Deferred, MAXIMUM, Pending},
+        },
     },
     messages::Claim,
     placing::bad_field,
@@ -47,10 +53,11 @@ const LEASE: Duration = Duration::from_secs(600);
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// For how long costs of messages between nodes are used: round trips change.
-const MEASURED_FOR: Duration = Duration::from_secs(1);
-/// How far above the mean the load of a node may be.
-const GAMMA: f64 = 1.1;
+/// Messages a second that all topics of a request count with, whatever its client says, unless more
+/// was measured: a claim moves others.
+const MOST_CLAIMED: f64 = 1000.0;
+/// How many times what was measured a claim may be.
+const ABOVE_MEASURED: f64 = 2.0;
 /// The key of the rendezvous hash that chooses the placer.
 const RENDEZVOUS_KEY: &str = "thicket-placements";
 
@@ -63,8 +70,8 @@ impl Placing {
         number: u64,
         request: PlacementRequest,
     ) {
-        let asked = self.with_known_rates(cx, now, request);
-        self.order_placement(cx, now, Asker::Caller(number), PlacementOrder::Place(asked));
+        let order = self.order_of(cx, now, request);
+        self.order_placement(cx, now, Asker::Caller(number), order);
     }
 
     /// A client asks in its CONNECT: its claim continues with the answer.
@@ -76,13 +83,8 @@ impl Placing {
         claim: Claim,
         request: &PlacementRequest,
     ) {
-        let asked = self.with_known_rates(cx, now, request.clone());
-        self.order_placement(
-            cx,
-            now,
-            Asker::Client(worker, claim),
-            PlacementOrder::Place(asked),
-        );
+        let order = self.order_of(cx, now, request.clone());
+        self.order_placement(cx, now, Asker::Client(worker, claim), order);
     }
 
     /// See [`crate::HubOperator::unplace`].
@@ -102,7 +104,10 @@ impl Placing {
     }
 
     fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: PlacementOrder) {
-        let refusal = if self.placements.pending.len() >= PENDING {
+        let bytes = order.bytes();
+        let waiting = self.placements.pending.values().map(|it| it.bytes);
+        let is_full = !may_wait(cx, waiting, bytes);
+        let refusal = if is_full {
             Some(PlacementError::Busy)
         } else if !cx.is_ready || cx.quorum.is_minority() {
             Some(PlacementError::Unsure)
@@ -115,6 +120,7 @@ impl Placing {
         let pending = Pending {
             asker,
             order,
+            bytes,
             deadline: now.instant + TIMEOUT,
         };
         self.placements.last_request += 1;
@@ -153,9 +159,7 @@ impl Placing {
         after: Option<&str>,
         limit: usize,
     ) -> Vec<PlacementReport> {
-        let start = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let range = (start, std::ops::Bound::Unbounded);
-        let known = self.placements.known.range::<str, _>(range);
+        let known = self.placements.known.after(after);
         known
             .filter(|(_, known)| known.is_asked(now))
             .take(limit)
@@ -164,23 +168,25 @@ impl Placing {
     }
 
     pub(in crate::hub) fn forget_placement(&mut self, client_id: &str) -> Option<Placement> {
-        if let Some((_, control)) = &mut self.placements.control {
-            control.remove(client_id);
+        if let Some(control) = &mut self.placements.control {
+            control.strategy.remove(client_id);
         }
         let known = self.placements.known.remove(client_id)?;
         Some(known.placement)
     }
 
     /// The rates that this node has are added to the request: the placer need not have more than others do.
-    fn with_known_rates(&mut self, cx: &Context, now: Now, request: PlacementRequest) -> Asked {
+    fn order_of(&mut self, cx: &Context, now: Now, request: PlacementRequest) -> PlacementOrder {
+        let share = self.share_of_claims(cx, now, &request);
         let PlacementRequest {
             client_id,
             publish,
             subscribe,
             max_sessions,
             rates,
+            payer,
         } = request;
-        let given = |name: &str| rates.get(name).copied();
+        let given = |name: &str| rates.get(name).map(|rate| rate * share);
         let publish = publish.into_iter().map(|name| {
             let rate = given(&name);
             (name, rate)
@@ -195,13 +201,31 @@ impl Placing {
                 filter,
             }
         });
-        Asked {
+        let asked = Asked {
             publish: publish.collect(),
             subscribe: subscribe.collect(),
             client_id,
             max_sessions: usize::from(max_sessions),
             home: Some(cx.own().0),
+        };
+        PlacementOrder::Place { asked, payer }
+    }
+
+    /// What the rates that a client claims are multiplied with, 1 at most: all of them together
+    /// count as [`MOST_CLAIMED`], or as [`ABOVE_MEASURED`] times what is measured if that is more.
+    fn share_of_claims(&mut self, cx: &Context, now: Now, request: &PlacementRequest) -> f64 {
+        let may_publish = cx.config.redirection.claimed_messages_per_s;
+        let most = may_publish.map_or(f64::INFINITY, f64::from);
+        let claimed: f64 = request.rates.values().sum();
+        if claimed <= MOST_CLAIMED.min(most) {
+            return 1.0;
         }
+        let of_topics = request.rates.keys().map(|name| {
+            let by_node = self.topics.published(cx.own(), now.instant, name);
+            by_node.values().sum::<u64>() as f64 / 1000.0
+        });
+        let measured: f64 = of_topics.sum();
+        (MOST_CLAIMED.max(ABOVE_MEASURED * measured).min(most) / claimed).min(1.0)
     }
 
     fn placer(&self, cx: &Context) -> NodeId {
@@ -220,9 +244,7 @@ impl Placing {
         };
         if placer == cx.own() {
             let order = pending.order.clone();
-            let before = self.placement(cx, now, order.client_id());
-            let done = self.carry_out(cx, now, &order);
-            return self.have_placed(cx, now, number, before, done);
+            return self.carry_out_or_defer(cx, now, cx.own(), number, order);
         }
         let place = Message::Place {
             request: number,
@@ -240,13 +262,54 @@ impl Placing {
         request: u64,
         mut order: PlacementOrder,
     ) {
-        if let PlacementOrder::Place(asked) = &mut order {
+        if let PlacementOrder::Place { asked, .. } = &mut order {
             asked.home = Some(from.0);
         }
-        let problem = match self.carry_out(cx, now, &order) {
-            Ok(()) => String::new(),
-            Err(error) => error.to_string(),
+        self.carry_out_or_defer(cx, now, from, request, order);
+    }
+
+    /// A request of this node or another one. It waits while the strategy is given the placements.
+    pub(super) fn carry_out_or_defer(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        order: PlacementOrder,
+    ) {
+        let is_ready = match &order {
+            PlacementOrder::Place { .. } => self.prepare_control(cx, now),
+            PlacementOrder::Remove(_) => Ok(true),
         };
+        let done = match is_ready {
+            Ok(true) => {
+                let before = self.placement(cx, now, order.client_id());
+                let done = self.carry_out(cx, now, &order);
+                if from == cx.own() {
+                    return self.have_placed(cx, now, request, before, done);
+                }
+                done
+            }
+            Ok(false) => {
+                let bytes = order.bytes();
+                let waiting = self.placements.deferred.iter().map(|it| it.bytes);
+                if may_wait(cx, waiting, bytes) {
+                    self.placements.deferred.push_back(Deferred {
+                        from,
+                        request,
+                        order,
+                        bytes,
+                    });
+                    return;
+                }
+                Err(PlacementError::Busy)
+            }
+            Err(error) => Err(error),
+        };
+        if from == cx.own() {
+            return self.have_placed(cx, now, request, None, done);
+        }
+        let problem = done.map_or_else(|error| error.to_string(), |()| String::new());
         let problem = &*problem;
         cx.send(from, &Message::PlaceDone { request, problem });
     }
@@ -280,7 +343,7 @@ impl Placing {
         };
         let client_id = pending.order.client_id();
         let answer = done.and_then(|()| match &pending.order {
-            PlacementOrder::Place(_) => self
+            PlacementOrder::Place { .. } => self
                 .placement(cx, now, client_id)
                 .ok_or(PlacementError::Unsure),
             PlacementOrder::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
@@ -301,7 +364,9 @@ impl Placing {
         order: &PlacementOrder,
     ) -> Result<(), PlacementError> {
         match order {
-            PlacementOrder::Place(asked) => self.place_here(cx, now, asked),
+            PlacementOrder::Place { asked, payer } => {
+                self.place_here(cx, now, asked, payer.as_ref())
+            }
             PlacementOrder::Remove(client_id) => {
                 self.forget_placement(client_id)
                     .ok_or(PlacementError::Unknown)?;
@@ -335,27 +400,46 @@ impl Placing {
         cx: &mut Context,
         now: Now,
         asked: &Asked,
+        payer: Option<&Arc<str>>,
     ) -> Result<(), PlacementError> {
-        self.prepare_control(cx, now)?;
-        if !self.placements.known.contains_key(&*asked.client_id)
-            && self.placements.known.len() >= MAXIMUM
-        {
-            return Err(PlacementError::Busy);
-        }
-        let Some((_, control)) = &mut self.placements.control else {
+        let names = asked.publish.iter().map(|(name, _)| name.len());
+        let names = names.chain(asked.subscribe.iter().map(|wanted| wanted.filter.len()));
+        let bytes = bytes_of_names(asked.client_id.len(), names);
+        self.check_capacity(cx, &asked.client_id, bytes, payer)?;
+        let Some(control) = &mut self.placements.control else {
             return Err(PlacementError::Unsure);
         };
-        let placed = control.place(asked);
+        let placed = control.strategy.place(asked);
         let changed = placed.map_err(|error| bad_field(error.parameter, &error.rule))?;
         for placement in changed {
             let follows = self.what_is_followed(&placement, asked);
-            self.send_all_placed(cx, &placement, follows);
+            let payer = payer.filter(|_| placement.client_id == asked.client_id);
+            self.send_all_placed(cx, &placement, follows, payer);
             if follows == Follows::Subscribers {
                 self.have_client_follow(cx, now, &placement);
             }
-            self.keep_placement(now, placement, follows);
+            self.keep_placement(now, placement, follows, payer.cloned());
         }
         Ok(())
+    }
+
+    fn check_capacity(
+        &self,
+        cx: &Context,
+        name: &str,
+        bytes: usize,
+        payer: Option<&Arc<str>>,
+    ) -> Result<(), PlacementError> {
+        let known = &self.placements.known;
+        let limit = cx.config.redirection.placement_bytes;
+        let is_one_more = known.get(name).is_none();
+        if is_one_more && known.len() >= MAXIMUM || !known.has_room(name, bytes, None, limit) {
+            return Err(PlacementError::Busy);
+        }
+        match known.has_room(name, bytes, payer.map(|payer| &**payer), limit) {
+            true => Ok(()),
+            false => Err(PlacementError::Share),
+        }
     }
 
     /// A client that asks has a placement by that; others follow their subscribers, or would if they had asked.
@@ -388,8 +472,8 @@ impl Placing {
     ) {
         thicket_session::reach!("hub/placements: a client is placed again");
         let follows = Follows::Request { max_sessions };
-        self.send_all_placed(cx, placement, follows);
-        self.handle_placement(cx, now, placement.clone(), follows);
+        self.send_all_placed(cx, placement, follows, None);
+        self.handle_placement(cx, now, placement.clone(), follows, None);
     }
 
     /// Clients with several sessions keep their placement as long as the first one is connected: the node where it is renews it.
@@ -412,41 +496,6 @@ impl Placing {
         }
     }
 
-    /// The nodes that accept clients may be others than before: then the placements are loaded again.
-    fn prepare_control(&mut self, cx: &Context, now: Now) -> Result<(), PlacementError> {
-        let others = self.loads.others();
-        let own = [(cx.own(), self.loads.own())];
-        let serving = others.chain(own).filter(|(_, state)| state.serves());
-        let nodes: BTreeSet<u64> = serving.map(|(node, _)| node.0).collect();
-        let is_same = self
-            .placements
-            .control
-            .as_ref()
-            .is_some_and(|(known, _)| *known == nodes);
-        let is_measured = |at: Instant| now.instant < at + MEASURED_FOR;
-        if is_same && self.placements.costs_at.is_some_and(is_measured) {
-            return Ok(());
-        }
-        self.placements.costs_at = Some(now.instant);
-        if is_same {
-            thicket_session::reach!("time MEASURED_FOR");
-        } else {
-            let control = ControlPlane::new(&nodes, GAMMA);
-            let mut control = control.map_err(|_| PlacementError::NoNodes)?;
-            for known in self.placements.known.values() {
-                // What another node sent may be anything: what is impossible is left out.
-                let _ = restore(&mut control, &known.placement, known.follows);
-            }
-            self.placements.control = Some((nodes, control));
-        }
-        if let Some((_, control)) = &mut self.placements.control {
-            // No cost is below 1.
-            let sites = &self.sites;
-            let _ = control.set_costs(|from, to| sites.message_cost(cx, NodeId(from), NodeId(to)));
-        }
-        Ok(())
-    }
-
     /// The placer sends where a client is now, or a node what it has learned.
     pub(in crate::hub) fn handle_placement(
         &mut self,
@@ -454,21 +503,23 @@ impl Placing {
         now: Now,
         placement: Placement,
         follows: Follows,
+        payer: Option<Arc<str>>,
     ) {
-        let known = self.placements.known.get(&*placement.client_id);
+        let name = &*placement.client_id;
+        let known = self.placements.known.get(name);
         let has_asked = known.is_some_and(|known| known.is_asked(now));
-        let is_full = known.is_none() && self.placements.known.len() >= MAXIMUM;
-        if is_full || has_asked && follows.is_learned() {
+        // Whoever is charged, the placer has checked that.
+        let has_room = self.check_capacity(cx, name, bytes_of(&placement), None);
+        if has_room.is_err() || has_asked && follows.is_learned() {
             return;
         }
-        if let Some((_, control)) = &mut self.placements.control {
-            // As above.
-            let _ = restore(control, &placement, follows);
+        if let Some(control) = &mut self.placements.control {
+            control.restore(&placement, follows);
         }
         if follows == Follows::Subscribers {
             self.have_client_follow(cx, now, &placement);
         }
-        self.keep_placement(now, placement, follows);
+        self.keep_placement(now, placement, follows, payer);
     }
 
     /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
@@ -481,9 +532,15 @@ impl Placing {
         }
     }
 
-    fn keep_placement(&mut self, now: Now, placement: Placement, follows: Follows) {
-        let name: Arc<str> = placement.client_id.as_str().into();
-        let before = self.placements.known.get(&name);
+    /// `payer`: none: who was before.
+    fn keep_placement(
+        &mut self,
+        now: Now,
+        placement: Placement,
+        follows: Follows,
+        payer: Option<Arc<str>>,
+    ) {
+        let before = self.placements.known.get(&placement.client_id);
         let since = before.and_then(|known| known.refused_since);
         let max_sessions = match follows {
             Follows::Request { max_sessions } if max_sessions > 0 => max_sessions,
@@ -492,46 +549,20 @@ impl Placing {
             }
             Follows::Activity { .. } => 0,
         };
+        let payer = payer.or_else(|| before?.payer.clone());
         let is_refused = matches!(follows, Follows::Activity { refused } if refused > 0);
         let known = Known {
             placement,
             until: now.instant + LEASE,
             follows,
+            payer,
             max_sessions,
             refused_since: is_refused.then(|| since.unwrap_or(now.instant)),
         };
-        self.placements.known.insert(name, known);
-    }
-
-    /// A new node is sent all placements.
-    pub(super) fn send_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
-        // Only one sends, or each new node would receive all from all.
-        if self.placer_before(cx, node) != cx.own() {
-            return;
+        self.placements.known.insert(known);
+        if let Some(control) = &mut self.placements.control {
+            control.most_bytes = control.most_bytes.max(self.placements.known.bytes());
         }
-        let known = self.placements.known.values();
-        let known = known.filter(|known| known.until > now.instant);
-        let known = known.map(|known| {
-            // It is sent for information, not to be followed now.
-            let follows = match known.follows {
-                Follows::Activity { .. } => known.follows,
-                Follows::Subscribers | Follows::Request { .. } => Follows::Request {
-                    max_sessions: known.max_sessions,
-                },
-            };
-            (known.placement.clone(), follows)
-        });
-        let known: Vec<(Placement, Follows)> = known.collect();
-        for (placement, follows) in known {
-            cx.send(node, &Message::Placement { placement, follows });
-        }
-    }
-
-    /// The placer before a node came.
-    fn placer_before(&self, cx: &Context, node: NodeId) -> NodeId {
-        let reachable = cx.overlay.reachable().into_iter();
-        let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
-        rendezvous(RENDEZVOUS_KEY, &nodes).unwrap_or(cx.own())
     }
 
     /// Requests that the former placer may not have answered go to the present one.
@@ -563,7 +594,7 @@ impl Placing {
                 self.answer_placement(cx, pending.asker, Err(PlacementError::Unsure));
             }
         }
-        let over = self.placements.known.iter();
+        let over = self.placements.known.examine();
         let over: Vec<Arc<str>> = over
             .filter(|(_, known)| known.until <= at)
             .map(|(name, _)| Arc::clone(name))
@@ -571,11 +602,22 @@ impl Placing {
         for name in over {
             self.forget_placement(&name);
         }
+        self.give_memory_back();
     }
 
-    fn send_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
-        let placement = placement.clone();
-        cx.broadcast(&Message::Placement { placement, follows }.encode());
+    fn send_all_placed(
+        &mut self,
+        cx: &mut Context,
+        placement: &Placement,
+        follows: Follows,
+        payer: Option<&Arc<str>>,
+    ) {
+        let message = Message::Placement {
+            placement: placement.clone(),
+            follows,
+            payer: payer.cloned(),
+        };
+        cx.broadcast(&message.encode());
     }
 
     fn placement_report(
@@ -613,14 +655,8 @@ impl Placing {
     }
 }
 
-fn restore(
-    control: &mut ControlPlane,
-    placement: &Placement,
-    follows: Follows,
-) -> Result<(), ParameterError> {
-    if follows.is_learned() {
-        control.restore_seen(placement)
-    } else {
-        control.restore(placement)
-    }
+/// Whether one more request may wait, beside those that take so many bytes.
+fn may_wait(cx: &Context, waiting: impl ExactSizeIterator<Item = usize>, bytes: usize) -> bool {
+    let most = cx.config.redirection.placement_bytes / PARTS;
+    waiting.len() < PENDING && waiting.sum::<usize>() + bytes <= most
 }

@@ -38,8 +38,8 @@ impl Placing {
         now: Now,
         client_id: &str,
     ) -> Option<PlacedName> {
-        let mut names = self.placements.known.keys();
-        names.find_map(|name| {
+        let mut known = self.placements.known.iter();
+        known.find_map(|(name, _)| {
             let of = client_id_of(name);
             let is_its = client_id
                 .strip_prefix(of)

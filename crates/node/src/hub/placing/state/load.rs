@@ -20,12 +20,17 @@ pub(in crate::hub) struct Loads {
 
 impl Loads {
     pub fn new(addresses: Vec<ClientAddress>, http_address: Option<Arc<str>>) -> Self {
+        let load = NodeLoad {
+            is_starting: true,
+            ..NodeLoad::default()
+        };
         Self {
             own: NodeState {
-                load: NodeLoad::default(),
+                load,
                 addresses,
                 http_address,
             },
+            announced: load,
             ..Self::default()
         }
     }

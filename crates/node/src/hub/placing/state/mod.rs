@@ -2,6 +2,7 @@
 
 pub(in crate::hub) mod ask;
 pub(in crate::hub) mod gather;
+pub(in crate::hub) mod kept;
 pub(in crate::hub) mod learned;
 pub(in crate::hub) mod load;
 pub(in crate::hub) mod moving;
