@@ -15,6 +15,7 @@ use super::{
     retained::advance_replay,
     state::{
         connection::{Attached, Connection, Phase},
+        drops::DropReason,
         interests::Recipient,
         journal::Journal,
         outgoing::{Form, Outgoing, Scratch, Variant},
@@ -219,6 +220,9 @@ impl Context {
                     if !fits(attached, outgoing.publish, form) {
                         // As if it had been delivered [MQTT-3.1.2-25].
                         self.traffic.dropped_messages += 1;
+                        let reason = DropReason::TooLarge;
+                        let topic = outgoing.publish.topic;
+                        self.drops.note(reason, &session.client_id, topic);
                         self.journal.passed(session.stored, outgoing.id);
                         return;
                     }
@@ -288,6 +292,8 @@ impl Context {
             self.traffic.dropped_messages += 1;
             self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
             if qos > Qos::AtMostOnce {
+                let (reason, topic) = (DropReason::QueueFull, outgoing.publish.topic);
+                self.drops.note(reason, &session.client_id, topic);
                 self.journal.passed(session.stored, outgoing.id);
             }
             return;

@@ -20,6 +20,7 @@ use super::{
     state::{
         batches::Leaving,
         debts::Debt,
+        drops::DropReason,
         interests::GroupRoute,
         outgoing::{Outgoing, publish_again},
         records::{publish_of, record_of},
@@ -187,8 +188,8 @@ impl Groups {
                 } else if let Some(index) = index {
                     *open += self.give_to_member(cx, now, group, index, outgoing, debt);
                 } else {
-                    cx.traffic.dropped_messages += 1;
                     cx.traffic.queue_dropped_messages += 1;
+                    note_dropped(cx, &group.key, outgoing.publish.topic);
                 }
             }
         }
@@ -267,8 +268,9 @@ impl Groups {
         let group = route.find_group(&chosen.group);
         let owed = chosen.search.debt;
         let Some(group) = group else {
+            let key = Arc::clone(&chosen.group);
             if chosen.until <= now.instant || !self.wait_for_members(chosen) {
-                cx.traffic.dropped_messages += 1;
+                note_dropped(cx, &key, publish.topic);
                 cx.debts.met.extend(owed);
             }
             return;
@@ -451,7 +453,7 @@ impl Groups {
                 search: Search::new(debt),
             });
         if !waits {
-            cx.traffic.dropped_messages += 1;
+            note_dropped(cx, &group.key, outgoing.publish.topic);
             return 0;
         }
         cx.timers.set(until, Timer::GroupGrace);
@@ -601,4 +603,10 @@ fn forward_to_group(
             cx.batches.add_for_node(slot, &mut leaving);
         }
     }
+}
+
+/// No member of a shared subscription takes a message.
+fn note_dropped(cx: &mut Context, group: &str, topic: &str) {
+    cx.traffic.dropped_messages += 1;
+    cx.drops.note(DropReason::NoMember, &group.into(), topic);
 }

@@ -15,6 +15,7 @@ pub(super) mod debts;
 pub(super) mod divergence;
 pub(super) mod divided;
 pub(super) mod drain;
+pub(super) mod drops;
 pub(super) mod effort;
 pub(super) mod following;
 pub(super) mod gates;
