@@ -230,8 +230,6 @@ class Passwords(Files, RawCases, OneNode):
                 last.try_connect("last", user="sam", password="guess")
         self.assertEqual(self.hashed(), after + 3)
 
-    # docs/design/limits.md
-    @unittest.expectedFailure
     def test_what_a_client_sends_before_it_leaves_without_waiting_is_published(self):
         """CONNECT, PUBLISH and the end in one go: as of a sensor that sleeps again at once."""
         subscriber = self.subscriber(("sensors/#", 0), user="ada", password="secret")
