@@ -462,6 +462,8 @@ impl Node {
             by_topics: config.redirect_by_topics,
             refusals: config.redirect_refusals,
             per_s: config.redirect_per_s,
+            placement_bytes: placement_bytes(config.memory_bytes),
+            claimed_messages_per_s: claimed_messages_per_s(bound),
             rebalance: config.rebalance,
             references: config.redirect_references,
             listeners: bound.iter().map(likeness).collect(),
@@ -707,6 +709,7 @@ fn hub_config(
         overlay,
         partition: config.partition,
         discovery_grace: config.discovery_grace,
+        restart_grace: config.restart_grace,
         retained: config.retained,
         tenants: config.tenants.clone(),
         backups: config.backups,
@@ -715,4 +718,18 @@ fn hub_config(
         stores: config.stores(),
         redirection,
     }
+}
+
+/// Bytes that placements of clients take at most: an eighth of what the process may take.
+fn placement_bytes(memory_bytes: Option<u64>) -> usize {
+    const MOST: u64 = 64 << 20;
+    let limit = crate::memory::limit_bytes(memory_bytes);
+    limit.map_or(MOST, |limit| MOST.min(limit / 8)) as usize
+}
+
+/// What a client may publish at the listener that permits most; `None`: at one it is not bounded.
+fn claimed_messages_per_s(bound: &[Bound]) -> Option<u32> {
+    let all = bound.iter().map(|bound| bound.listen.client_messages_per_s);
+    let bounded: Option<Vec<u32>> = all.map(|most| (most > 0).then_some(most)).collect();
+    bounded?.into_iter().max()
 }

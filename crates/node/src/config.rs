@@ -231,6 +231,8 @@ pub struct HubConfig {
     pub partition: Partition,
     /// How long a node that has just started waits for discovery before it serves clients.
     pub discovery_grace: Duration,
+    /// How long after that it waits for the other members, if none of the nodes that it reaches serves.
+    pub restart_grace: Duration,
     /// Of retained messages.
     pub retained: RetainedLimits,
     /// See [`WorkerConfig::tenants`].
@@ -258,6 +260,11 @@ pub struct RedirectionConfig {
     pub refusals: u8,
     /// Clients redirected a second at most.
     pub per_s: u32,
+    /// Bytes that the placements of clients take at most, those of one user or address a quarter
+    /// of it, and requests that wait for their answers another quarter.
+    pub placement_bytes: usize,
+    /// Messages a second that a client's claims count with at most, as it may not publish more.
+    pub claimed_messages_per_s: Option<u32>,
     /// When connected clients are moved.
     pub rebalance: RebalanceConfig,
     /// Nodes in a Server Reference, at least 1: the chosen one first.
@@ -281,6 +288,8 @@ impl Default for RedirectionConfig {
             by_topics: false,
             refusals: 0,
             per_s: 500,
+            placement_bytes: 64 << 20,
+            claimed_messages_per_s: None,
             rebalance: RebalanceConfig::default(),
             references: 1,
             listeners: Vec::new(),

@@ -156,7 +156,6 @@ impl Node {
         overlay.routing.mode = self.spec.routing;
         overlay.routing.root_policy = self.spec.root_policy;
         overlay.limits = self.spec.overlay_limits.clone();
-        overlay.wire = self.spec.wire;
         if !self.spec.tunnels {
             overlay.timing.tunnel_after = Duration::from_secs(1_000_000);
         }
@@ -165,6 +164,7 @@ impl Node {
             overlay,
             partition: self.spec.partition,
             discovery_grace: Duration::from_millis(300),
+            restart_grace: self.spec.restart_grace,
             retained: self.spec.retained,
             tenants: self.spec.tenants.clone(),
             backups: self.spec.backups,

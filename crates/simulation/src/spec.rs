@@ -1,6 +1,6 @@
 //! How a node is configured.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use thicket_access::Policy;
 use thicket_node::{
@@ -8,7 +8,7 @@ use thicket_node::{
     TenantLimits,
 };
 use thicket_overlay::{
-    OverlayLimits, WireVersion,
+    OverlayLimits,
     routing::{RootPolicy, RoutingMode},
 };
 
@@ -41,8 +41,6 @@ pub struct NodeSpec {
     pub root_policy: RootPolicy,
     /// The behaviour in a partition.
     pub partition: Partition,
-    /// The newest wire version that it supports.
-    pub wire: WireVersion,
     /// It opens tunnels to nodes with which it has no link.
     pub tunnels: bool,
     /// It has a data directory.
@@ -53,6 +51,8 @@ pub struct NodeSpec {
     pub sync_part_bytes: usize,
     /// Backups of each persistent session on other nodes.
     pub backups: u8,
+    /// See [`thicket_node::HubConfig::restart_grace`].
+    pub restart_grace: Duration,
     /// Bytes kept for the sessions of one node that is down.
     pub hint_bytes: u64,
     /// How long each round of a thread takes, ms: minimum and maximum.
@@ -91,12 +91,12 @@ impl NodeSpec {
             routing: RoutingMode::Mesh,
             root_policy: RootPolicy::default(),
             partition: Partition::Serve,
-            wire: WireVersion::NEWEST,
             tunnels: true,
             stores: false,
             small_log_bytes: 16 * 1024,
             sync_part_bytes: 64 * 1024,
             backups: 1,
+            restart_grace: Duration::ZERO,
             hint_bytes: HINT_BYTES,
             round_millis: (0, 0),
             drift_ppm: 0,

@@ -127,6 +127,12 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         seeds,
         multicast,
         dns,
+        restart_grace: Duration::from_secs(faults.in_range(
+            "restart_grace_s",
+            settings.restart_grace_s,
+            30,
+            0..=3600,
+        )),
         discovery_grace: faults.or_default(discovery_grace(settings.discovery_grace_ms, is_alone)),
         routing: super::routing::check(settings, faults),
         workers,

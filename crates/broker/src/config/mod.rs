@@ -109,6 +109,8 @@ pub struct Config {
     pub dns: Option<Dns>,
     /// How long the node looks for others before it accepts clients.
     pub discovery_grace: Duration,
+    /// How long it then waits for the members that it knows, if no node that it reaches serves.
+    pub restart_grace: Duration,
     /// How publications are routed to other nodes.
     pub routing: RoutingConfig,
     /// At least 1.

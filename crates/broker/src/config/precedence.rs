@@ -18,7 +18,7 @@ macro_rules! or_each {
 
 or_each! {
     name cluster_name listen listener tenant bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
-    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
+    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms restart_grace_s
     acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_user_claim jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees

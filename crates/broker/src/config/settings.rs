@@ -125,6 +125,11 @@ pub struct Settings {
     #[arg(value_parser = units::millis::<u64>)]
     #[serde(deserialize_with = "units::millis_of_file")]
     pub discovery_grace_ms: Option<u64>,
+    /// How long a node that starts again waits for the other members before it accepts clients, if no node that it reaches does [default: 30s]
+    #[arg(long, env = "THICKET_RESTART_GRACE_S", value_name = "TIME")]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub restart_grace_s: Option<u64>,
     /// How messages are routed to other nodes: mesh, topic, tree or flood; the same on all nodes [default: mesh]
     #[arg(long, env = "THICKET_ROUTING", value_name = "MODE")]
     pub routing: Option<String>,

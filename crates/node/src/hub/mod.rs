@@ -105,8 +105,7 @@ pub struct Hub {
     agreement: Agreement,
     clocks: Clocks,
     placing: Placing,
-    /// Claims are answered from here on: discovery has had its time. `None`: it has not begun.
-    ready_at: Option<Instant>,
+    start: Start,
     recovery: Recovery,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
@@ -115,6 +114,17 @@ pub struct Hub {
     newcomers: Newcomers,
     /// As of the end of a round after which nothing has happened.
     at_rest: Option<Rest>,
+    /// When `Timeout` is wanted, as of the end of the last round.
+    deadline: Option<Instant>,
+}
+
+/// How far this node has come with its start.
+#[derive(Debug, Default)]
+struct Start {
+    /// Discovery has had its time; `None`: it has not begun.
+    discovered_at: Option<Instant>,
+    /// It waits for the other members since then.
+    is_waiting: bool,
 }
 
 /// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
@@ -188,12 +198,13 @@ impl Hub {
             clocks: Clocks::default(),
             placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.tenants.clone(), config.stores),
-            ready_at: None,
+            start: Start::default(),
             recovery: Recovery::default(),
             was_in_doubt: false,
             joined_since: None,
             newcomers: Newcomers::default(),
             at_rest: None,
+            deadline: None,
             cx: Context {
                 overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
                 up: BTreeMap::new(),
@@ -367,9 +378,11 @@ impl Hub {
         self.review_quorum(now);
         self.review_doubt(now);
         self.placing.ask_when_sure(&mut self.cx, now);
+        self.placing.continue_placements(&mut self.cx, now);
         self.serve_placed(now);
         self.cx.outgoing.seal(&mut self.cx.outputs);
         let deadline = self.next_deadline();
+        self.deadline = deadline;
         let rest = now.instant + REST;
         self.at_rest = Some(Rest {
             until: deadline.map_or(rest, |at| at.min(rest)),
@@ -382,6 +395,13 @@ impl Hub {
         self.cx.outputs.pop_front()
     }
 
+    /// Whether `Timeout` is wanted, as of the end of the last round: the end of the next one sees what
+    /// inputs have made due since.
+    #[must_use]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|at| at <= now)
+    }
+
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -392,9 +412,11 @@ impl Hub {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let ready = self.ready_at.filter(|_| !self.cx.is_ready);
-        let has_left =
-            !self.unread.is_empty() || !self.backlog.is_empty() || self.has_retained_queries();
+        let ready = self.next_start();
+        let has_left = !self.unread.is_empty()
+            || !self.backlog.is_empty()
+            || self.has_retained_queries()
+            || self.placing.has_placements_to_continue();
         let unread = has_left.then(Instant::default);
         [
             unread,
@@ -445,19 +467,32 @@ impl Hub {
 
     /// Discovery begins when all workers have reported what they have recovered.
     fn review_recovery(&mut self, now: Now) {
-        if self.ready_at.is_none() && self.recovery.workers.is_empty() {
-            self.ready_at = Some(now.instant + self.cx.config.discovery_grace);
+        if self.start.discovered_at.is_none() && self.recovery.workers.is_empty() {
+            self.start.discovered_at = Some(now.instant + self.cx.config.discovery_grace);
             for address in std::mem::take(&mut self.recovery.dials) {
                 self.cx.outputs.push_back(HubOutput::Dial { address });
             }
         }
     }
 
+    /// A node that has its data from before does not know what became of its sessions, nor which sessions the others have: where all nodes start at once, as
+    /// after a loss of power, the first one would give clients sessions without what the others hold, and accept messages without knowing who wants
+    /// them. So it waits for the other members, unless one that serves tells it: not for ever, as they may be gone.
     fn check_ready(&mut self, now: Now) {
-        let had_its_time = self.ready_at.is_some_and(|at| now.instant >= at);
-        if !self.cx.is_ready && had_its_time && self.cx.overlay.is_ready() {
+        let had_its_time = self.start.discovered_at.filter(|at| now.instant >= *at);
+        if let Some(discovered_at) = had_its_time.filter(|_| !self.cx.is_ready)
+            && self.cx.overlay.is_ready()
+        {
             thicket_session::reach!("time discovery_grace");
+            let is_over = now.instant >= discovered_at + self.cx.config.restart_grace;
+            if !is_over && !self.has_joined() {
+                return self.wait_for_members();
+            }
+            if self.start.is_waiting && is_over {
+                thicket_session::reach!("time restart_grace");
+            }
             self.cx.is_ready = true;
+            self.placing.begin_to_serve(&mut self.cx, now);
             self.review_quorum(now);
             self.cx.event(
                 EventLevel::Info,
@@ -467,6 +502,41 @@ impl Hub {
             self.take_early_hints(now);
             self.ownership.advance_claims(&mut self.cx, now);
         }
+    }
+
+    /// Whether every other member is up, or a node that serves.
+    fn has_joined(&self) -> bool {
+        let own = self.cx.own();
+        let is_up = |node: &NodeId| *node == own || self.cx.up.values().any(|up| up == node);
+        let mut members = self.cx.members.iter();
+        self.placing.has_server(&self.cx) || members.all(|(node, _)| is_up(&node))
+    }
+
+    fn wait_for_members(&mut self) {
+        if std::mem::replace(&mut self.start.is_waiting, true) {
+            return;
+        }
+        let own = self.cx.own();
+        let missing = self.cx.members.iter().map(|(node, _)| node);
+        let missing =
+            missing.filter(|node| *node != own && !self.cx.up.values().any(|up| up == node));
+        let names: Vec<String> = missing.map(|node| self.member_name(node)).collect();
+        let most = self.cx.config.restart_grace.as_secs();
+        let fields = vec![
+            ("missing", names.join(", ")),
+            ("at_most_s", most.to_string()),
+        ];
+        let message = "no node serves yet: waiting for the other members";
+        self.cx.event(EventLevel::Info, message, fields);
+    }
+
+    /// When the next step of the start is due.
+    fn next_start(&self) -> Option<Instant> {
+        let discovered_at = self.start.discovered_at.filter(|_| !self.cx.is_ready)?;
+        Some(match self.start.is_waiting {
+            true => discovered_at + self.cx.config.restart_grace,
+            false => discovered_at,
+        })
     }
 
     fn handle_message(&mut self, now: Now, from: WorkerId, content: ToHub) {
@@ -646,8 +716,8 @@ impl Hub {
         self.cx.members.join(node, name, address);
         self.newcomers.insert(slot);
         self.send_settings(slot, node);
-        self.send_clock(now, slot, node);
-        self.placing.send_all_to(&mut self.cx, now, slot, node);
+        self.send_clock(now, node);
+        self.placing.send_all_to(&mut self.cx, slot, node);
         self.regain_sessions_of(node);
         self.cx.event(
             // The overlay has a line about it.
@@ -726,7 +796,7 @@ impl Hub {
             .send_to_workers(|| ToWorker::BackupsLost { node, absence });
         self.hints_lose_control(node);
         self.send_settings(slot, node);
-        self.placing.send_all_to(&mut self.cx, now, slot, node);
+        self.placing.send_all_to(&mut self.cx, slot, node);
         self.placing.ask_placer_again(&mut self.cx, now);
         self.view_changed(now);
         self.offer_retained(slot);

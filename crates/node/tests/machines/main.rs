@@ -60,6 +60,7 @@ impl Node {
             overlay: OverlayConfig::new(NodeId(1), Incarnation(1), "alone", "127.0.0.1:1883"),
             partition: thicket_node::Partition::Serve,
             discovery_grace: std::time::Duration::ZERO,
+            restart_grace: std::time::Duration::ZERO,
             retained: RetainedLimits::default(),
             tenants: Vec::new(),
             stores: true,

@@ -2,6 +2,8 @@
 //! a restart during a partition, single nodes that become a cluster. Nothing acknowledged is lost, nothing completed comes
 //! again.
 
+use std::time::Duration;
+
 use thicket_mqtt::{Connect, Disconnect, Packet, ReasonCode, Unsubscribe};
 
 use super::{V5, backups::become_covered, cluster::client_at, id, merging::messages, resuming};
@@ -315,4 +317,64 @@ fn single_nodes_with_a_session_of_one_client_become_a_cluster_and_lose_neither()
             assert_eq!(heard, expected, "restarted {restarted:?}, seed {seed}");
         }
     }
+}
+
+/// Where nobody serves, the first node waits for the last one: so its clients get their sessions, and
+/// what is published reaches the sessions of nodes that come later.
+#[test]
+fn a_node_that_starts_where_none_serves_waits_for_the_other_members() {
+    for (seed, weather) in weathers() {
+        for gap in [100, 3_000, 10_000] {
+            let mut world = nodes_with_data(seed, weather, 3, 1);
+            subscriber_gone(&mut world, 1, "CONNACK", &["a"]);
+            become_covered(&mut world);
+            for node in 0..3 {
+                world.kill(node);
+                world.nodes[node].spec.restart_grace = Duration::from_secs(30);
+            }
+            for node in 0..3 {
+                world.start(node);
+                world.run_for(gap);
+                let early = world.connect(node, Connect::new(V5, "early"));
+                let heard = world.hear(early);
+                let is_last = node == 2;
+                let is_let_in = heard.iter().any(|said| said == "CONNACK");
+                assert!(
+                    is_last || gap < 1_000 || !is_let_in,
+                    "{node}, {gap} ms: {heard:?}"
+                );
+                world.hang_up(early);
+            }
+            become_covered(&mut world);
+            publish_at(&mut world, 0, "a", &["after"], 2);
+            let heard = fetch_at(&mut world, 0, None);
+            assert_eq!(heard, all_at_qos_2(&["after"]), "seed {seed}, {gap} ms");
+        }
+    }
+}
+
+/// The others may be gone for good: a node waits so long and no longer, and not at all beside one that
+/// serves.
+#[test]
+fn a_node_waits_for_the_other_members_for_a_bounded_time() {
+    let mut world = nodes_with_data(1, Weather::CALM, 3, 1);
+    for node in 0..3 {
+        world.nodes[node].spec.restart_grace = Duration::from_secs(30);
+    }
+    // Two are gone; the third has served all the time, and the second finds it.
+    world.kill(0);
+    world.kill(1);
+    world.run_for(5_000);
+    world.start(1);
+    world.run_for(3_000);
+    client_at(&mut world, 1, Connect::new(V5, "beside"), "CONNACK");
+    world.kill(1);
+    world.kill(2);
+    world.start(2);
+    let began = world.net.now;
+    world.run_for(25_000);
+    let early = world.connect(2, Connect::new(V5, "early"));
+    assert!(!world.hear(early).iter().any(|said| said == "CONNACK"));
+    world.run_for(began + 35_000 - world.net.now);
+    client_at(&mut world, 2, Connect::new(V5, "alone"), "CONNACK");
 }
