@@ -9,10 +9,7 @@ use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, record::HybridTime};
 use thicket_session::{
-    retained::RetainedCursor,
-    server::{Epoch, JournalVersion},
-    time::Instant,
-    topic::SubscriptionFilter,
+    retained::RetainedCursor, server::Epoch, time::Instant, topic::SubscriptionFilter,
 };
 
 pub use self::{to_hub::HubMessage, to_worker::WorkerMessage};
@@ -491,8 +488,6 @@ pub(crate) struct Adopted {
 pub(crate) struct UpNode {
     pub node: NodeId,
     pub slot: NodeSlot,
-    /// Of records and sessions that are sent there.
-    pub journal: JournalVersion,
 }
 
 /// What every worker of a node has to know of the cluster. The hub has the original, and sends the workers another one when something has changed.

@@ -8,10 +8,7 @@ use std::collections::BTreeMap;
 
 use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{
-        Branch, Delivery, Generations, InboundId, JournalVersion, MessageStream, decode_queue,
-        encode_queue,
-    },
+    server::{Branch, Delivery, Generations, InboundId, MessageStream, decode_queue, encode_queue},
     time::Instant,
 };
 
@@ -70,22 +67,8 @@ fn read_numbers(numbers: &BTreeMap<MessageStream, u64>) -> Marks {
     received.collect()
 }
 
-/// In front of what has checksums. In version 1 the number of marks stands here, which is never as high.
-const HAS_CHECKSUMS: [u8; 4] = [0xFF; 4];
-
-/// Reads which version the bytes are, and returns what is behind that.
-fn decode_version(bytes: &[u8]) -> (JournalVersion, &[u8]) {
-    match bytes.strip_prefix(&HAS_CHECKSUMS) {
-        Some(rest) => (JournalVersion::V2, rest),
-        None => (JournalVersion::V1, bytes),
-    }
-}
-
-fn encode_marks(version: JournalVersion, marks: &Marks) -> Vec<u8> {
+fn encode_marks(marks: &Marks) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if version.has_checksums() {
-        bytes.extend_from_slice(&HAS_CHECKSUMS);
-    }
     let numbers = numbers(marks);
     bytes.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
     for (stream, number) in numbers {
@@ -97,23 +80,21 @@ fn encode_marks(version: JournalVersion, marks: &Marks) -> Vec<u8> {
     bytes
 }
 
-/// Marks, publications and queue as bytes, for a node that knows that version.
+/// Marks, publications and queue as bytes.
 pub(crate) fn encode<'a>(
-    version: JournalVersion,
     marks: &Marks,
     accepted: impl IntoIterator<Item = (u128, &'a Generations)>,
     queue: impl IntoIterator<Item = &'a Delivery>,
     now: Instant,
 ) -> Vec<u8> {
-    let mut bytes = encode_marks(version, marks);
-    encode_accepted(&mut bytes, version, accepted);
+    let mut bytes = encode_marks(marks);
+    encode_accepted(&mut bytes, accepted);
     bytes.extend_from_slice(&encode_queue(queue, now));
     bytes
 }
 
 fn encode_accepted<'a>(
     bytes: &mut Vec<u8>,
-    version: JournalVersion,
     accepted: impl IntoIterator<Item = (u128, &'a Generations)>,
 ) {
     let at = bytes.len();
@@ -121,19 +102,19 @@ fn encode_accepted<'a>(
     let mut count: u32 = 0;
     for (uid, accepted) in accepted {
         bytes.extend_from_slice(&uid.to_le_bytes());
-        accepted.encode(bytes, version.has_checksums());
+        accepted.encode(bytes);
         count += 1;
     }
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
 /// Reads what `encode_accepted` wrote, and returns what is behind it.
-fn decode_accepted(version: JournalVersion, bytes: &[u8]) -> Option<(AcceptedByPublisher, &[u8])> {
+fn decode_accepted(bytes: &[u8]) -> Option<(AcceptedByPublisher, &[u8])> {
     let (count, mut rest) = bytes.split_first_chunk()?;
     let mut all = AcceptedByPublisher::new();
     for _ in 0..u32::from_le_bytes(*count) {
         let (uid, bytes) = rest.split_first_chunk()?;
-        let (accepted, behind) = Generations::decode(bytes, version.has_checksums())?;
+        let (accepted, behind) = Generations::decode(bytes)?;
         all.push((u128::from_le_bytes(*uid), accepted));
         rest = behind;
     }
@@ -142,13 +123,7 @@ fn decode_accepted(version: JournalVersion, bytes: &[u8]) -> Option<(AcceptedByP
 
 /// No marks, no queue: of a session that is no longer known.
 pub(crate) fn empty() -> Vec<u8> {
-    encode(
-        JournalVersion::V1,
-        &Marks::new(),
-        [],
-        [],
-        Instant::default(),
-    )
+    encode(&Marks::new(), [], [], Instant::default())
 }
 
 /// What `encode` wrote.
@@ -162,9 +137,8 @@ pub(crate) struct Moved {
 
 /// What `encode` wrote; `None` if it is something else.
 pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
-    let (version, bytes) = decode_version(bytes);
     let (marks, rest) = decode_marks(bytes)?;
-    let (accepted, queue) = decode_accepted(version, rest)?;
+    let (accepted, queue) = decode_accepted(rest)?;
     Some(Moved {
         marks,
         accepted,
@@ -215,14 +189,10 @@ impl History {
         }
     }
 
-    /// As bytes, for a node that knows that version.
-    pub fn encode(&self, version: JournalVersion) -> Vec<u8> {
-        let mut bytes = encode_marks(version, &self.marks);
-        encode_accepted(
-            &mut bytes,
-            version,
-            self.accepted.iter().map(|(uid, it)| (*uid, it)),
-        );
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = encode_marks(&self.marks);
+        encode_accepted(&mut bytes, self.accepted.iter().map(|(uid, it)| (*uid, it)));
         bytes.push(u8::from(self.inbound.is_some()));
         if let Some((ids, generation)) = &self.inbound {
             bytes.extend_from_slice(&generation.to_le_bytes());
@@ -240,9 +210,8 @@ impl History {
 
     /// What `encode` wrote; `None` if it is something else.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (version, bytes) = decode_version(bytes);
         let (marks, rest) = decode_marks(bytes)?;
-        let (accepted, rest) = decode_accepted(version, rest)?;
+        let (accepted, rest) = decode_accepted(rest)?;
         let (inbound, rest) = match rest.split_first()? {
             (0, rest) => (None, rest),
             (_, rest) => {
@@ -295,45 +264,36 @@ mod tests {
             (stream(1, 2, 3), ReceivedNumbers::with_gaps(12, gaps)),
             (stream(u64::MAX, 0, 127), ReceivedNumbers::up_to(u64::MAX)),
         ]);
-        // Version 1 has no checksums.
-        for (version, checksum) in [(JournalVersion::V1, 0), (JournalVersion::V2, 4)] {
-            let written = [(u128::MAX - 1, Generations::of_one(3, 4))];
-            let accepted = vec![(u128::MAX - 1, Generations::of_one(3, checksum))];
-            let pairs = written.iter().map(|(uid, accepted)| (*uid, accepted));
-            let bytes = encode(version, &marks, pairs, [], Instant::default());
-            let history = History {
-                marks: marks.clone(),
-                accepted: written.to_vec(),
-                inbound: Some((
-                    vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
-                    11,
-                )),
-                branch: Some(Branch {
-                    is_partial: true,
-                    ..Branch::default()
-                }),
-            };
-            let read = History::decode(&history.encode(version));
-            let expected = History {
-                accepted: accepted.clone(),
-                ..history
-            };
-            assert_eq!(read.as_ref(), Some(&expected));
-            let plain = History {
-                inbound: None,
-                branch: None,
-                ..expected
-            };
-            assert_eq!(History::decode(&plain.encode(version)), Some(plain));
-            let moved = Moved {
-                marks: marks.clone(),
-                accepted,
-                queue: Vec::new(),
-            };
-            assert_eq!(decode(&bytes, Instant::default()), Some(moved));
-            for len in 0..bytes.len() {
-                assert!(decode(&bytes[..len], Instant::default()).is_none(), "{len}");
-            }
+        let accepted = vec![(u128::MAX - 1, Generations::of_one(3, 4))];
+        let pairs = accepted.iter().map(|(uid, accepted)| (*uid, accepted));
+        let bytes = encode(&marks, pairs, [], Instant::default());
+        let history = History {
+            marks: marks.clone(),
+            accepted: accepted.clone(),
+            inbound: Some((
+                vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
+                11,
+            )),
+            branch: Some(Branch {
+                is_partial: true,
+                ..Branch::default()
+            }),
+        };
+        assert_eq!(History::decode(&history.encode()).as_ref(), Some(&history));
+        let plain = History {
+            inbound: None,
+            branch: None,
+            ..history
+        };
+        assert_eq!(History::decode(&plain.encode()), Some(plain));
+        let moved = Moved {
+            marks: marks.clone(),
+            accepted,
+            queue: Vec::new(),
+        };
+        assert_eq!(decode(&bytes, Instant::default()), Some(moved));
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len], Instant::default()).is_none(), "{len}");
         }
     }
 }

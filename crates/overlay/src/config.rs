@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::identity::{Incarnation, NodeId};
 use crate::routing::{RootPolicy, RootWeights, RoutingMode};
-use crate::wire_version::WireVersion;
 
 /// Configuration of an [`Overlay`](crate::Overlay).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +21,6 @@ pub struct OverlayConfig {
     /// The shell authenticates the other end of every link and encrypts the link: nothing received on a link without a [key](crate::KeyId) is used.
     /// False: everyone who can open a link is trusted.
     pub links_are_proved: bool,
-    /// The newest wire version to use; the oldest is the oldest that the program supports. Lower than the newest supported only to test a cluster of
-    /// two releases.
-    pub wire: WireVersion,
     /// How messages are routed.
     pub routing: RoutingConfig,
     /// Intervals and timeouts.
@@ -44,7 +40,6 @@ impl OverlayConfig {
             cluster_name: cluster_name.to_owned(),
             address: address.to_owned(),
             links_are_proved: false,
-            wire: WireVersion::NEWEST,
             routing: RoutingConfig::default(),
             timing: Timing::default(),
             limits: OverlayLimits::default(),

@@ -111,6 +111,7 @@ mod relays;
 mod rendezvous;
 mod report;
 pub mod routing;
+mod sorted_set;
 mod store;
 mod tree_name;
 mod trees;

@@ -10,17 +10,10 @@ use std::fmt;
 pub struct WireVersion(u16);
 
 impl WireVersion {
-    /// Lower numbers were never released.
-    pub const V12: Self = Self(12);
-    /// Adds the checksums of the QoS 2 publications that a session has accepted, wherever these go with the session.
-    pub const V13: Self = Self(13);
-    /// Adds that all members of a shared subscription at a node refuse a message, and which messages a session has finished. What a replication stream
-    /// carries has times of the sender's monotonic clock, not times of day. Nodes send each other their time of day.
-    pub const V14: Self = Self(14);
-    /// The oldest version that this program supports.
-    pub const OLDEST: Self = Self::V12;
+    /// The oldest version that this program supports. No release had a lower one.
+    pub const OLDEST: Self = Self(14);
     /// The newest version that this program supports.
-    pub const NEWEST: Self = Self::V14;
+    pub const NEWEST: Self = Self(14);
 
     /// The number in a hello.
     #[must_use]
@@ -43,13 +36,11 @@ pub(crate) struct WireRange {
 }
 
 impl WireRange {
-    /// The range of this program, limited to `newest`.
-    pub(crate) const fn up_to(newest: WireVersion) -> Self {
-        Self {
-            oldest: WireVersion::OLDEST.0,
-            newest: newest.0,
-        }
-    }
+    /// The range of this program.
+    pub(crate) const OWN: Self = Self {
+        oldest: WireVersion::OLDEST.0,
+        newest: WireVersion::NEWEST.0,
+    };
 
     /// The version that two nodes use with each other: the newest that both support. `None`: there is none.
     pub(crate) fn common(self, other: Self) -> Option<WireVersion> {

@@ -7,16 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, StorageError, io_error};
 use crate::files::{make_directory, sync_names};
 
-/// Format of data directories that this version writes. It also reads earlier ones.
-///
-/// | format | is |
-/// | --- | --- |
-/// | 1 | the first one |
-/// | 2 | logs may hold entries of kinds that versions with format 1 do not know |
-/// | 3 | records have version 2: publications with the checksums of their content |
+/// The format of data directories. No release had a lower one.
 const FORMAT: u64 = 3;
-/// The earliest format that this version reads.
-const EARLIEST_FORMAT: u64 = 1;
 const FORMAT_FILE: &str = "format";
 const LOCK_FILE: &str = "lock";
 const STORE: &str = "store";
@@ -38,8 +30,7 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Creates the directory or opens an existing one, and locks it. A directory in an earlier format is converted to this version's; the version
-    /// that wrote it refuses it then.
+    /// Creates the directory or opens an existing one, and locks it.
     ///
     /// # Errors
     /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it, and this one cannot read it. `Damaged`, `Io`.
@@ -130,7 +121,7 @@ impl DataDirectory {
         Ok(found)
     }
 
-    /// Checks the format, and writes this version's if there is none or an earlier one.
+    /// Checks the format, and writes this version's if there is none.
     fn take_format(&self) -> Result<()> {
         let path = self.path.join(FORMAT_FILE);
         let text = match fs::read_to_string(&path) {
@@ -142,7 +133,6 @@ impl DataDirectory {
         };
         match text.trim().parse() {
             Ok(FORMAT) => Ok(()),
-            Ok(EARLIEST_FORMAT..FORMAT) => self.write_format(&path),
             Ok(found) => Err(StorageError::ForeignFormat {
                 path,
                 found,
@@ -231,21 +221,6 @@ mod tests {
             !path.join("removed-log-7").exists(),
             "what a crash left is removed"
         );
-    }
-
-    #[test]
-    fn a_directory_of_an_earlier_format_is_opened_and_its_number_raised() {
-        for text in ["1\n", "1", "2\n", "3\n"] {
-            let scratch = tempfile::tempdir().expect("a temporary directory");
-            let path = scratch.path().join("data");
-            fs::create_dir(&path).expect("temporary directory");
-            fs::write(path.join("format"), text).expect("temporary directory");
-            fs::create_dir(path.join("log-3")).expect("temporary directory");
-            let directory = DataDirectory::open(&path).expect("an earlier format");
-            assert_eq!(directory.logs().expect("readable"), [3], "{text:?}");
-            let format = fs::read_to_string(path.join("format")).expect("it is there");
-            assert_eq!(format, "3\n", "{text:?}");
-        }
     }
 
     #[test]

@@ -338,7 +338,7 @@ impl Thread {
             self.worker.handle_input(now, WorkerInput::Timeout);
         }
         if let Some(hub) = &mut self.hub
-            && hub.poll_timeout().is_some_and(|at| at <= now.instant)
+            && hub.is_due(now.instant)
         {
             hub.handle_input(now, HubInput::Timeout);
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+use thicket_overlay::NodeId;
 
 use super::{Hub, Message};
 use crate::{EventLevel, Now};
@@ -14,11 +14,8 @@ use crate::{EventLevel, Now};
 const SENT_EVERY: Duration = Duration::from_secs(10);
 impl Hub {
     /// Sends a node that has come up the time of day.
-    pub(super) fn send_clock(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
+    pub(super) fn send_clock(&mut self, now: Now, node: NodeId) {
         self.clocks.next.get_or_insert(now.instant + SENT_EVERY);
-        if self.cx.overlay.wire_version(slot) < WireVersion::V14 {
-            return;
-        }
         let unix_ms = now.wall.as_unix_millis();
         self.cx.send(node, &Message::Clock { unix_ms });
     }
@@ -30,8 +27,8 @@ impl Hub {
         }
         thicket_session::reach!("time SENT_EVERY");
         self.clocks.next = None;
-        for (slot, node) in self.cx.up.clone() {
-            self.send_clock(now, slot, node);
+        for (_, node) in self.cx.up.clone() {
+            self.send_clock(now, node);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Messages of another node that are over the limit here (rule 18): the node that accepted them from their publishers is informed first. When it has
 //! noted the refusal, the messages are acknowledged like all others, so that no node sends them again.
 
-use thicket_overlay::{NodeId, StreamId, WireVersion};
+use thicket_overlay::{NodeId, StreamId};
 
 use super::{
     Hub,
@@ -40,13 +40,9 @@ impl Hub {
             stream: origin.stream,
             runs,
         };
-        let slot = self.cx.overlay.slot_of(origin.node);
-        let version = slot.map(|slot| self.cx.overlay.wire_version(slot));
         let message = match by {
-            RefusedBy::Members if version >= Some(WireVersion::V14) => {
-                Message::MembersRefused(numbers)
-            }
-            RefusedBy::Members | RefusedBy::Place => Message::Refused(numbers),
+            RefusedBy::Members => Message::MembersRefused(numbers),
+            RefusedBy::Place => Message::Refused(numbers),
         };
         self.cx.send(origin.node, &message);
     }

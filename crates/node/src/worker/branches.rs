@@ -13,9 +13,7 @@
 use std::rc::Rc;
 
 use thicket_session::{
-    server::{
-        Epoch, Inbound, JournalVersion, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
-    },
+    server::{Epoch, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot},
     time::Instant,
 };
 
@@ -44,8 +42,6 @@ pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client
     let key = cx.sessions.find(client_id);
     let session = key.and_then(|key| cx.sessions.get(key));
     let marks = session.map(|session| cx.marks_of_session(session));
-    let to = session.and_then(|session| session.role.switchover());
-    let version = to.map_or(JournalVersion::V1, |to| cx.journal_version(to.to));
     let session = key.and_then(|key| Some((key, cx.sessions.get_mut(key)?)));
     let session = session.filter(|(_, session)| session.role.is_branch());
     let queue = match session {
@@ -53,7 +49,6 @@ pub(super) fn send_branch_queue(cx: &mut Context, now: Now, request: u64, client
             session.will = None;
             let waiting = session.outbound.queue_from(0);
             let queue = queue::encode(
-                version,
                 &marks.unwrap_or_default(),
                 session.accepted.iter(),
                 waiting.map(|(_, delivery)| delivery),

@@ -7,7 +7,7 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
 use thicket_session::{
-    server::{Epoch, JournalVersion, MessageStream},
+    server::{Epoch, MessageStream},
     time::Instant,
 };
 
@@ -20,6 +20,7 @@ use super::state::{
     debts::{Debts, SharedDebt},
     divergence::WorkerOfNode,
     drain::Drain,
+    drops::Drops,
     effort::Effort,
     gates::Gates,
     grant_ends::GrantEnds,
@@ -84,6 +85,8 @@ pub(super) struct Context {
     pub batches: Batches,
     pub outputs: VecDeque<WorkerOutput>,
     pub traffic: Traffic,
+    /// For the log.
+    pub drops: Drops,
     /// What the shell observes; the filters are with the interests.
     pub observed: Observed,
     /// When connections last gave up what they held, as memory is short.
@@ -126,6 +129,7 @@ impl Context {
             batches: Batches::new(config.workers),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
+            drops: Drops::default(),
             observed: Observed::default(),
             gave_up_at: Instant::default(),
             packet_trace: None,
@@ -138,15 +142,6 @@ impl Context {
     /// Whether another node is up.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.cluster.up.iter().any(|up| up.node == node)
-    }
-
-    /// The version in which records and sessions are sent to another node, or to another worker of this one.
-    pub fn journal_version(&self, node: NodeId) -> JournalVersion {
-        if node == self.config.node {
-            return JournalVersion::V3;
-        }
-        let found = self.cluster.up.iter().find(|up| up.node == node);
-        found.map_or(JournalVersion::V1, |up| up.journal)
     }
 
     pub fn is_slot_up(&self, slot: NodeSlot) -> bool {
@@ -248,6 +243,20 @@ impl Context {
         }));
     }
 
+    /// Says what was dropped, in a line a second at most for each reason.
+    pub fn report_drops(&mut self, now: Instant) {
+        if self.drops.is_empty() {
+            return;
+        }
+        for fields in self.drops.due(now) {
+            self.event(
+                EventLevel::Warn,
+                "acknowledged messages are dropped",
+                fields,
+            );
+        }
+    }
+
     /// Reports the state of a session to the hub.
     pub fn report_session(&mut self, client_id: &str, state: SessionState) {
         let key = self.sessions.find(client_id);
@@ -313,10 +322,9 @@ impl Context {
 
     /// The stream to a node, begun if there is none; `None`: there are too many.
     pub fn stream_to(&mut self, node: NodeId) -> Option<u8> {
-        let version = self.journal_version(node);
         let random = &mut self.random;
         let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, version, || random.next_u64())
+        streams.find_or_begin(node, || random.next_u64())
     }
 }
 

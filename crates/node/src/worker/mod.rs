@@ -221,6 +221,7 @@ impl Worker {
         self.primaries.begin_misrouted_barrier(&mut self.cx);
         self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
+        self.cx.report_drops(now.instant);
         self.cx.seal_records();
         self.relocations.hand_over_leaving(&mut self.cx, now);
         self.cx.connections.flush(&mut self.cx.outputs);

@@ -443,7 +443,7 @@ pub(super) fn hand_session_over(
         });
     }
     if let Some(stream) = cx.journal.streams.get_mut(index) {
-        let history = history.encode(stream.writer.version());
+        let history = history.encode();
         stream.writer.history(number, &history);
         stream.writer.handed(number);
     }

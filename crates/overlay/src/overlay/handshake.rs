@@ -203,7 +203,7 @@ impl Overlay {
 
     /// Refuses other clusters on the same network, which must never merge, and wire versions that would misread each other.
     fn check_cluster(&self, peer: &Hello) -> Result<(), Refusal> {
-        let own = WireRange::up_to(self.config.wire);
+        let own = WireRange::OWN;
         if own.common(peer.wire).is_none() {
             let text = format!("wire version {} is not supported, only {own}", peer.wire);
             return Err(Refusal::new(ReasonCode::UnsupportedProtocolVersion, text));

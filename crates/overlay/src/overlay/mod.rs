@@ -94,6 +94,7 @@ pub struct Overlay {
     moved_links: BTreeMap<usize, rounds::Moved>,
     /// The version of our interests as of the last round.
     interests_served: u64,
+    round: rounds::RoundMemory,
     /// When the next address is due, with the generations of links and dialler that it was computed from.
     dial: ((u64, u64), Option<Instant>),
     /// Rises whenever the topology may have changed.
@@ -188,6 +189,7 @@ impl Overlay {
             record_sent: now,
             moved_links: BTreeMap::new(),
             interests_served: 0,
+            round: rounds::RoundMemory::default(),
             dial: ((0, 0), None),
             topology_generation: 0,
             tunnels_reviewed: None,
@@ -420,12 +422,11 @@ impl Overlay {
     /// restarts; for a slot that was never linked it is the oldest one.
     #[must_use]
     pub fn wire_version(&self, slot: NodeSlot) -> WireVersion {
-        let own = WireRange::up_to(self.config.wire);
         if slot == NodeSlot::LOCAL {
-            return self.config.wire;
+            return WireVersion::NEWEST;
         }
         self.peer(slot)
-            .and_then(|peer| own.common(peer.wire))
+            .and_then(|peer| WireRange::OWN.common(peer.wire))
             .unwrap_or(WireVersion::OLDEST)
     }
 
@@ -556,7 +557,7 @@ impl Overlay {
     /// What this node sends about itself on a new link.
     fn own_hello(&mut self) -> Hello {
         Hello {
-            wire: WireRange::up_to(self.config.wire),
+            wire: WireRange::OWN,
             cluster: self.config.cluster_name.clone(),
             node: self.config.node,
             incarnation: self.incarnation(),

@@ -38,7 +38,7 @@ fn guarded() -> Overlay {
 
 fn hello(node: u64) -> Hello {
     Hello {
-        wire: WireRange::up_to(WireVersion::NEWEST),
+        wire: WireRange::OWN,
         cluster: "reef".into(),
         node: NodeId(node),
         incarnation: Incarnation(1),

@@ -7,7 +7,7 @@ use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::{
     ControlError, FarEnd, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue,
-    LinkId, NodeId, NodeSlot, Output, OverlayConfig, Sharing, StreamId, WireVersion,
+    LinkId, NodeId, NodeSlot, Output, OverlayConfig, Sharing, StreamId,
 };
 
 use pair::{A, B, Pair, config};
@@ -146,32 +146,6 @@ fn of_two_processes_with_one_identity_the_later_one_is_told_to_end() {
         address: "10:1883".into(),
     };
     assert!(pair.sides[B].outputs.contains(&hears_of_it), "it asks");
-}
-
-#[test]
-fn nodes_of_two_releases_use_the_older_version_with_each_other() {
-    use WireVersion as Wire;
-    for is_proved in [false, true] {
-        for (a, b) in [
-            (Wire::OLDEST, Wire::OLDEST),
-            (Wire::OLDEST, Wire::NEWEST),
-            (Wire::NEWEST, Wire::OLDEST),
-            (Wire::NEWEST, Wire::NEWEST),
-        ] {
-            let of = |node, wire| {
-                with(node, |config| {
-                    config.wire = wire;
-                    config.links_are_proved = is_proved;
-                })
-            };
-            let pair = Pair::linked(of(1, a), of(2, b));
-            for node in &pair.nodes {
-                assert_eq!(node.wire_version(PEER), a.min(b), "{a} and {b}");
-                assert_eq!(node.wire_version(NodeSlot(9)), Wire::OLDEST, "nobody");
-            }
-            assert_eq!(pair.nodes[A].wire_version(NodeSlot::LOCAL), a);
-        }
-    }
 }
 
 #[test]

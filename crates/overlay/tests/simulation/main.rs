@@ -13,7 +13,6 @@ use thicket_mqtt::Qos;
 
 use cluster::{Cluster, Settings};
 use thicket_overlay::routing::RoutingMode;
-use thicket_overlay::{OverlayConfig, WireVersion};
 
 /// Seeds that failed once, by scenario.
 const KEPT: &[(&str, u64)] = &[
@@ -269,37 +268,6 @@ fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
         cluster
     });
     assert!(tally.messages > 0 && tally.resends == 0 && tally.gone == 0);
-}
-
-/// Nodes that are configured one by one, while links break.
-fn work_with(configure: fn(&mut OverlayConfig), nodes: usize, seed: u64) -> Cluster {
-    let settings = Settings {
-        configure,
-        is_calm: false,
-        ..calm(nodes, mode_of(seed))
-    };
-    let mut cluster = Cluster::new(seed, settings);
-    work(&mut cluster, 3000, |cluster| {
-        if cluster.dice.one_in(60) {
-            cut_a_link(cluster);
-        }
-    });
-    settle_and_check(&mut cluster);
-    cluster
-}
-
-#[test]
-fn nodes_of_two_wire_versions_work_together() {
-    let tally = for_each_seed("two versions", |seed| {
-        let configure = |config: &mut OverlayConfig| {
-            if config.node.0 & 1 == 1 {
-                config.wire = WireVersion::OLDEST;
-            }
-            config.links_are_proved = true;
-        };
-        work_with(configure, 3, seed)
-    });
-    assert!(tally.messages > 0 && tally.resends > 0);
 }
 
 #[test]

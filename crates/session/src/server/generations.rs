@@ -135,22 +135,20 @@ impl Generations {
         }
     }
 
-    /// Appends it as a store or a message has it; `has_checksums`: not in those of earlier versions.
-    pub fn encode(&self, out: &mut Vec<u8>, has_checksums: bool) {
+    /// Appends it as a store or a message has it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.highest.to_le_bytes());
         for word in self.bits {
             out.extend_from_slice(&word.to_le_bytes());
         }
-        if has_checksums {
-            for checksum in self.checksums {
-                out.extend_from_slice(&checksum.to_le_bytes());
-            }
+        for checksum in self.checksums {
+            out.extend_from_slice(&checksum.to_le_bytes());
         }
     }
 
     /// Reads what `encode` appended, and returns what is behind it; `None`: that is cut off.
     #[must_use]
-    pub fn decode(bytes: &[u8], has_checksums: bool) -> Option<(Self, &[u8])> {
+    pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (highest, mut rest) = bytes.split_first_chunk()?;
         let mut generations = Self {
             highest: u32::from_le_bytes(*highest),
@@ -162,12 +160,10 @@ impl Generations {
             *word = u128::from_le_bytes(*bytes);
             rest = behind;
         }
-        if has_checksums {
-            for checksum in &mut generations.checksums {
-                let (bytes, behind) = rest.split_first_chunk()?;
-                *checksum = u16::from_le_bytes(*bytes);
-                rest = behind;
-            }
+        for checksum in &mut generations.checksums {
+            let (bytes, behind) = rest.split_first_chunk()?;
+            *checksum = u16::from_le_bytes(*bytes);
+            rest = behind;
         }
         Some((generations, rest))
     }
@@ -206,20 +202,13 @@ mod tests {
     fn what_is_written_is_read_and_what_is_cut_off_is_refused() {
         let mut written = Generations::of_one(u32::MAX, 7);
         written.insert(3, 9);
-        let without = Generations {
-            checksums: [0; CHECKSUMS as usize],
-            ..written
-        };
-        for (has_checksums, expected) in [(true, written), (false, without)] {
-            let mut bytes = Vec::new();
-            written.encode(&mut bytes, has_checksums);
-            let len = bytes.len();
-            bytes.push(1);
-            let read = Generations::decode(&bytes, has_checksums);
-            assert_eq!(read, Some((expected, &[1][..])));
-            for cut in 0..len {
-                assert_eq!(Generations::decode(&bytes[..cut], has_checksums), None);
-            }
+        let mut bytes = Vec::new();
+        written.encode(&mut bytes);
+        let len = bytes.len();
+        bytes.push(1);
+        assert_eq!(Generations::decode(&bytes), Some((written, &[1][..])));
+        for cut in 0..len {
+            assert_eq!(Generations::decode(&bytes[..cut]), None);
         }
     }
 }

@@ -55,43 +55,21 @@ use super::{
 };
 use crate::time::{Instant, Timeline};
 
-/// Version of the format, in front of every record. All are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum JournalVersion {
-    /// Publications without the checksums of their content.
-    V1 = 1,
-    /// The newest of what is stored.
+/// The format of a record, in front of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JournalFormat {
+    /// As it is stored: with times of day.
     #[default]
-    V2 = 2,
-    /// The newest of what other nodes are sent: with times of the sender's clock instead of times of day.
-    V3 = 3,
+    Stored = 2,
+    /// As other nodes are sent it: with times of the sender's clock.
+    Sent = 3,
 }
 
-impl JournalVersion {
-    /// Whether publications have the checksums of their content.
-    #[must_use]
-    pub const fn has_checksums(self) -> bool {
-        matches!(self, Self::V2 | Self::V3)
-    }
-
-    /// Whether there are entries about what a session has finished while another replica may hold it; in what is stored there are
-    /// always.
-    #[must_use]
-    pub const fn has_divergence(self) -> bool {
-        matches!(self, Self::V3)
-    }
-
-    /// Whether times are of the sender's clock, with what it said when the record was sent.
-    #[must_use]
-    pub const fn has_sender_times(self) -> bool {
-        matches!(self, Self::V3)
-    }
-
+impl JournalFormat {
     const fn of(byte: u8) -> Option<Self> {
         match byte {
-            1 => Some(Self::V1),
-            2 => Some(Self::V2),
-            3 => Some(Self::V3),
+            2 => Some(Self::Stored),
+            3 => Some(Self::Sent),
             _ => None,
         }
     }
@@ -99,8 +77,8 @@ impl JournalVersion {
 
 /// A record is sent now: its times are read by this.
 pub fn set_sent_at(record: &mut [u8], now: Instant) {
-    if let Some((version, rest)) = record.split_first_mut()
-        && JournalVersion::of(*version).is_some_and(JournalVersion::has_sender_times)
+    if let Some((format, rest)) = record.split_first_mut()
+        && JournalFormat::of(*format) == Some(JournalFormat::Sent)
         && let Some(sent_at) = rest.first_chunk_mut()
     {
         *sent_at = Timeline::OWN.millis_of(now).to_le_bytes();
@@ -473,7 +451,7 @@ pub enum JournalError {
 /// Writes the entries of one record.
 #[derive(Debug, Default)]
 pub struct JournalWriter {
-    version: JournalVersion,
+    format: JournalFormat,
     bytes: Vec<u8>,
     /// Node, incarnation and stream of the last message written: mostly that of the next one.
     origin: Option<MessageStream>,
@@ -492,19 +470,13 @@ struct OpenRun {
 }
 
 impl JournalWriter {
-    /// In a version that its reader knows.
+    /// In the format that its reader expects.
     #[must_use]
-    pub fn new(version: JournalVersion) -> Self {
+    pub fn new(format: JournalFormat) -> Self {
         Self {
-            version,
+            format,
             ..Self::default()
         }
-    }
-
-    /// See [`Self::new`].
-    #[must_use]
-    pub const fn version(&self) -> JournalVersion {
-        self.version
     }
 
     /// Bytes written of the present record; 0: nothing to store.
@@ -534,8 +506,8 @@ impl JournalWriter {
 
     fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
         if self.bytes.is_empty() {
-            self.bytes.push(self.version as u8);
-            if self.version.has_sender_times() {
+            self.bytes.push(self.format as u8);
+            if self.format == JournalFormat::Sent {
                 self.bytes.extend_from_slice(&[0; 8]);
             }
         }
@@ -546,10 +518,9 @@ impl JournalWriter {
     /// How times are written; `times_of_day`: how they are where another process reads them here.
     #[must_use]
     pub const fn times(&self, times_of_day: Timeline) -> Timeline {
-        if self.version.has_sender_times() {
-            Timeline::OWN
-        } else {
-            times_of_day
+        match self.format {
+            JournalFormat::Sent => Timeline::OWN,
+            JournalFormat::Stored => times_of_day,
         }
     }
 
@@ -773,7 +744,7 @@ impl JournalWriter {
 
     fn generations(&mut self, uid: u128, generations: &Generations) {
         self.bytes.extend_from_slice(&uid.to_le_bytes());
-        generations.encode(&mut self.bytes, self.version.has_checksums());
+        generations.encode(&mut self.bytes);
     }
 
     /// The session does not accept a message that matches its subscriptions.
@@ -847,12 +818,9 @@ impl JournalWriter {
 
     /// A publication that no session had to store, and the checksum of its content.
     pub fn noted(&mut self, publication: Publication, checksum: u16) {
-        let has_checksums = self.version.has_checksums();
         let out = self.begin(tag::NOTED);
         put_publication(out, publication);
-        if has_checksums {
-            out.extend_from_slice(&checksum.to_le_bytes());
-        }
+        out.extend_from_slice(&checksum.to_le_bytes());
     }
 
     /// Publications that arrived from one publisher.

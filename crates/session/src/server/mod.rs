@@ -21,7 +21,7 @@ pub use finished::{FinishedMessages, FinishedRange};
 pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
-    Append, AppendRun, JournalEntries, JournalEntry, JournalError, JournalVersion, JournalWriter,
+    Append, AppendRun, JournalEntries, JournalEntry, JournalError, JournalFormat, JournalWriter,
     PlainAppend, StoredMessage, set_sent_at,
 };
 pub use message::{Message, MessageId, MessageStream, Publication, seconds_left};

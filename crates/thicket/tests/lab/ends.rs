@@ -94,10 +94,7 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
             true => "complete: mesh, messages = 10, repeat 1",
             false => "mesh, messages = 10, repeat 1: ",
         };
-        for line in [
-            of_complete,
-            "mesh, messages = 100000, repeat 1: cut short",
-        ] {
+        for line in [of_complete, "mesh, messages = 100000, repeat 1: cut short"] {
             assert!(page.contains(line), "{signal:?}: no {line} in {page}");
         }
         assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));

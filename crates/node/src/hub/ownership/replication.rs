@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use thicket_overlay::{NodeId, WireVersion};
-use thicket_session::server::JournalVersion;
+use thicket_overlay::NodeId;
 
 use super::Ownership;
 use crate::{
@@ -21,15 +20,9 @@ const RECORD_BYTES: usize = 64 * 1024 * 1024;
 impl Ownership {
     /// Sends every worker the other nodes.
     pub(in crate::hub) fn send_nodes(&mut self, cx: &mut Context) {
-        let journal_of = |wire: WireVersion| match wire {
-            wire if wire < WireVersion::V13 => JournalVersion::V1,
-            wire if wire < WireVersion::V14 => JournalVersion::V2,
-            _ => JournalVersion::V3,
-        };
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
-            journal: journal_of(cx.overlay.wire_version(*slot)),
         });
         let up: Vec<_> = up.collect();
         let own = cx.own();

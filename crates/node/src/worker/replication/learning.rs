@@ -348,9 +348,7 @@ impl Primaries {
         }
         write_accepted(&mut stream.writer, session);
         write_counters(&mut stream.writer, session);
-        if stream.writer.version().has_divergence() {
-            write_finished(&mut stream.writer, session);
-        }
+        write_finished(&mut stream.writer, session);
         for held in session.outbound.held_from(0) {
             write_held(&mut stream.writer, now, number, &held, 0);
             stream.divide_sync(part_bytes);

@@ -301,7 +301,7 @@ impl Primaries {
                 if let Some(streams) = &streams {
                     let reached = session.marks_with(streams, &cx.arrivals.marks);
                     let history = History::of_marks(reached);
-                    let history = history.encode(stream.writer.version());
+                    let history = history.encode();
                     stream.writer.history(number, &history);
                 }
                 stream.writer.covered(number);

@@ -117,15 +117,13 @@ impl Journal {
             .each(stored.backups, |stream| entry(&mut stream.writer));
     }
 
-    /// Writes an entry about other replicas to each place that knows such entries.
+    /// Writes an entry about other replicas: to the log, and to the streams of the backups.
     fn write_divergence(&mut self, stored: StoredAs, mut entry: impl FnMut(&mut JournalWriter)) {
         if self.is_on {
             entry(&mut self.writer);
         }
         self.streams.each(stored.backups, |stream| {
-            if stream.writer.version().has_divergence() {
-                entry(&mut stream.writer);
-            }
+            entry(&mut stream.writer);
         });
     }
 

@@ -65,8 +65,6 @@ pub struct Plan {
     pub is_slow: bool,
     /// Clocks go at different speeds.
     pub drifts: bool,
-    /// Nodes are updated and set back: whenever one starts, it is drawn whether the newest wire version that it supports is the newest or the oldest.
-    pub mixes_versions: bool,
     /// Nodes send clients to where there is less to do, and what each has to do changes.
     pub redirects: bool,
     /// It is the rebalancer that has them sent, and each may be moved again after a moment.
@@ -125,7 +123,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 57] = [
+    pub const ALL: [(&'static str, Self); 55] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -133,7 +131,6 @@ impl Plan {
         ("DYING_IN_TWOS", Self::DYING_IN_TWOS),
         ("DYING_IN_THREES", Self::DYING_IN_THREES),
         ("DYING_MIXED", Self::DYING_MIXED),
-        ("DYING_VERSIONS", Self::DYING_VERSIONS),
         ("KILLED_AT_POINTS", Self::KILLED_AT_POINTS),
         ("DYING_AT_POINTS", Self::DYING_AT_POINTS),
         ("DYING_AT_POINTS_IN_TWOS", Self::DYING_AT_POINTS_IN_TWOS),
@@ -153,7 +150,6 @@ impl Plan {
         ("MAJORITY", Self::MAJORITY),
         ("PAUSED", Self::PAUSED),
         ("PAUSED_ROAMING", Self::PAUSED_ROAMING),
-        ("PAUSED_ROAMING_VERSIONS", Self::PAUSED_ROAMING_VERSIONS),
         ("PAUSED_PAIR", Self::PAUSED_PAIR),
         ("PAUSED_WITH_TWO_BACKUPS", Self::PAUSED_WITH_TWO_BACKUPS),
         ("PAUSED_MAJORITY", Self::PAUSED_MAJORITY),
@@ -221,7 +217,6 @@ impl Plan {
         stores: false,
         is_slow: false,
         drifts: false,
-        mixes_versions: false,
         redirects: false,
         rebalances: false,
         places: false,
@@ -258,11 +253,6 @@ impl Plan {
     pub const DYING_IN_THREES: Self = Self {
         nodes: 5,
         backups: 3,
-        ..Self::DYING
-    };
-    /// Nodes of two wire versions; one dies and may come back with the other version.
-    pub const DYING_VERSIONS: Self = Self {
-        mixes_versions: true,
         ..Self::DYING
     };
     /// A node dies, and the others do not agree on how many backups a session is to have.
@@ -380,11 +370,6 @@ impl Plan {
     pub const PAUSED_ROAMING: Self = Self {
         roams: true,
         ..Self::PAUSED
-    };
-    /// The same with nodes of two wire versions.
-    pub const PAUSED_ROAMING_VERSIONS: Self = Self {
-        mixes_versions: true,
-        ..Self::PAUSED_ROAMING
     };
     /// The same with two nodes.
     pub const PAUSED_PAIR: Self = Self {

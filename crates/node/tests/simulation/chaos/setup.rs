@@ -7,7 +7,7 @@ use thicket_node::{
     ClientAddress, ClientTransport, ListenerLikeness, OnFull, Partition, RebalanceConfig,
     RebalanceMode, RedirectionConfig,
 };
-use thicket_overlay::{WireVersion, routing::RoutingMode};
+use thicket_overlay::routing::RoutingMode;
 use thicket_placement::Policy;
 use thicket_session::client::{ClientConfig, WillConfig};
 
@@ -75,19 +75,11 @@ fn rebalance(config: &mut RedirectionConfig) {
     };
 }
 
-/// The newest wire version of a node: the newest or the oldest there is.
-fn any_version(random: &mut Random) -> WireVersion {
-    match random.chance(1, 2) {
-        true => WireVersion::NEWEST,
-        false => WireVersion::OLDEST,
-    }
-}
-
-/// How far the wall clocks of nodes are apart at most, ms: in one run of four by seconds, hours or years. Nodes of the earlier wire versions send each
-/// other times of day, and tokens come with one.
+/// How far the wall clocks of nodes are apart at most, ms: in one run of four by seconds, hours or years. Tokens come
+/// with a time of day.
 fn apart(plan: &Plan, random: &mut Random) -> u64 {
     const HOUR: u64 = 3_600_000;
-    if plan.mixes_versions || plan.tokens || !random.chance(1, 4) {
+    if plan.tokens || !random.chance(1, 4) {
         return 0;
     }
     *random.pick(&[90_000, 12 * HOUR, 20 * 365 * 24 * HOUR])
@@ -99,7 +91,7 @@ impl Run {
         plan.sets_clocks &= !(seed / 4).is_multiple_of(2);
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
-        let mut clocks = Random::new(seed.rotate_left(32));
+        let clocks = Random::new(seed.rotate_left(32));
         let mut skews = Random::new(seed.rotate_left(16));
         let apart = apart(&plan, &mut skews);
         for index in 0..plan.nodes {
@@ -148,9 +140,6 @@ impl Run {
             }
             if plan.rebalances {
                 rebalance(&mut spec.redirection);
-            }
-            if plan.mixes_versions {
-                spec.wire = any_version(&mut clocks);
             }
             world.add_node(spec);
             world.start(index);
@@ -208,9 +197,6 @@ impl Run {
 
     /// Starts a node again.
     pub fn start(&mut self, node: usize) {
-        if self.plan.mixes_versions {
-            self.world.nodes[node].spec.wire = any_version(&mut self.clocks);
-        }
         self.world.start(node);
     }
 

@@ -362,7 +362,7 @@ fn a_message_that_cannot_be_read_is_dropped_named_and_reported_and_the_next_one_
 
 #[test]
 fn a_wire_version_we_do_not_speak_is_refused_before_anything_is_read() {
-    let ours = WireRange::up_to(WireVersion::NEWEST);
+    let ours = WireRange::OWN;
     let (older, newer) = (ours.oldest - 1, ours.newest + 1);
     let cases = [
         ("older", older, older, format!("{older}")),

@@ -3,7 +3,7 @@
 use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
 
 use super::{
-    Append, AppendRun, JournalEntry, JournalError, JournalVersion, MAXIMUM_RUN, PlainAppend,
+    Append, AppendRun, JournalEntry, JournalError, JournalFormat, MAXIMUM_RUN, PlainAppend,
     StoredMessage, flag, tag,
 };
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct JournalEntries<'a> {
-    version: JournalVersion,
     times: Timeline,
     rest: &'a [u8],
     origin: MessageStream,
@@ -24,19 +23,18 @@ impl<'a> JournalEntries<'a> {
     /// Of a whole record. `times_of_day`: the clocks of the reader.
     ///
     /// # Errors
-    /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
+    /// [`JournalError::Version`] for a record of another format; [`JournalError::Malformed`] for an empty one.
     pub fn new(times_of_day: Timeline, record: &'a [u8]) -> Result<Self, JournalError> {
-        let (version, rest) = record
+        let (format, rest) = record
             .split_first()
             .ok_or(JournalError::Malformed("version"))?;
-        let version = JournalVersion::of(*version).ok_or(JournalError::Version(*version))?;
+        let format = JournalFormat::of(*format).ok_or(JournalError::Version(*format))?;
         let mut entries = Self {
-            version,
             times: times_of_day,
             rest,
             origin: MessageStream::default(),
         };
-        if version.has_sender_times() {
+        if format == JournalFormat::Sent {
             let sent_at = u64::from_le_bytes(entries.array("sent at")?);
             entries.times = times_of_day.with(sent_at);
         }
@@ -99,10 +97,7 @@ impl<'a> JournalEntries<'a> {
             }
             tag::NOTED => Ok(JournalEntry::Noted {
                 publication: self.publication()?,
-                checksum: match self.version.has_checksums() {
-                    true => u16::from_le_bytes(self.array("checksum")?),
-                    false => 0,
-                },
+                checksum: u16::from_le_bytes(self.array("checksum")?),
             }),
             tag::VALUE => Ok(JournalEntry::Value {
                 session: self.varint("session")?,
@@ -192,7 +187,7 @@ impl<'a> JournalEntries<'a> {
 
     fn generations(&mut self) -> Result<(u128, Box<Generations>), JournalError> {
         let uid = u128::from_le_bytes(self.array("uid")?);
-        let generations = Generations::decode(self.rest, self.version.has_checksums());
+        let generations = Generations::decode(self.rest);
         let (generations, rest) = generations.ok_or(JournalError::Malformed("generations"))?;
         self.rest = rest;
         Ok((uid, Box::new(generations)))

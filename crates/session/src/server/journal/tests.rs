@@ -246,39 +246,10 @@ fn entries_are_read_as_they_were_written() {
 }
 
 #[test]
-fn version_1_leaves_the_content_of_publications_out() {
-    let mut writer = JournalWriter::new(JournalVersion::V1);
-    let known = Generations::of_one(12, 13);
-    writer.seen(11, &known);
-    writer.noted((5, 6, 7), 8);
-    writer.accepted(3, 9, &known);
-    let unknown = Box::new(Generations::of_one(12, 0));
-    let read: Result<Vec<_>, _> = JournalEntries::new(Timeline::OWN, writer.record())
-        .expect("an earlier version")
-        .collect();
-    let expected = vec![
-        JournalEntry::Seen {
-            uid: 11,
-            generations: unknown.clone(),
-        },
-        JournalEntry::Noted {
-            publication: (5, 6, 7),
-            checksum: 0,
-        },
-        JournalEntry::Accepted {
-            session: 3,
-            uid: 9,
-            generations: unknown,
-        },
-    ];
-    assert_eq!(read, Ok(expected));
-}
-
-#[test]
 fn what_another_node_is_sent_expires_there_after_the_time_that_was_left_when_it_was_sent() {
     let at = Instant::from_millis;
     let [writers_day, readers_day] = [1_700_000_000_000, 1_900_000_000_000];
-    let mut writer = JournalWriter::new(JournalVersion::V3);
+    let mut writer = JournalWriter::new(JournalFormat::Sent);
     let message = StoredMessage {
         expires_at: Some(at(9_000)),
         ..message(1, 0)
@@ -368,8 +339,8 @@ fn another_version_an_empty_record_and_an_unknown_tag_are_refused() {
         JournalEntries::new(Timeline::OWN, &[]).map(|_| ()),
         Err(JournalError::Malformed("version"))
     );
-    let mut unknown =
-        JournalEntries::new(Timeline::OWN, &[JournalVersion::V2 as u8, 99]).expect("our version");
+    let mut unknown = JournalEntries::new(Timeline::OWN, &[JournalFormat::Stored as u8, 99])
+        .expect("our version");
     assert_eq!(unknown.next(), Some(Err(JournalError::Malformed("tag"))));
     assert_eq!(unknown.next(), None);
 }
@@ -377,7 +348,7 @@ fn another_version_an_empty_record_and_an_unknown_tag_are_refused() {
 #[test]
 fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
     let mut record = vec![
-        JournalVersion::V2 as u8,
+        JournalFormat::Stored as u8,
         tag::APPEND,
         1,
         1,

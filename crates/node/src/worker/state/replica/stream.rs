@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
 use thicket_overlay::NodeId;
 use thicket_session::{
-    server::{JournalVersion, JournalWriter, set_sent_at},
+    server::{JournalFormat, JournalWriter, set_sent_at},
     time::Instant,
     topic::SubscriptionFilter,
 };
@@ -281,12 +281,7 @@ pub(in crate::worker) struct Streams {
 
 impl Streams {
     /// The stream to a node, begun with `id` if there is none; `None`: there are too many.
-    pub fn find_or_begin(
-        &mut self,
-        node: NodeId,
-        version: JournalVersion,
-        id: impl FnOnce() -> u64,
-    ) -> Option<u8> {
+    pub fn find_or_begin(&mut self, node: NodeId, id: impl FnOnce() -> u64) -> Option<u8> {
         if let Some(index) = self.find(node) {
             return Some(index);
         }
@@ -296,7 +291,7 @@ impl Streams {
         let stream = Stream {
             node,
             id: id(),
-            writer: JournalWriter::new(version),
+            writer: JournalWriter::new(JournalFormat::Sent),
             finished: 0,
             progress: Progress::default(),
             waiting: VecDeque::new(),
