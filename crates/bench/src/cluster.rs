@@ -64,7 +64,8 @@ pub(crate) fn sum_at(api: SocketAddr, name: &str) -> Option<u64> {
     Metrics::fetch(api).ok()?.sum(name)
 }
 
-fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
+/// Waits until every node reaches all others.
+pub(crate) fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
     let until = Instant::now() + READY_WITHIN;
     for node in nodes {
         while sum_at(node.other_address, REACHABLE) != Some(nodes.len() as u64) {

@@ -105,11 +105,7 @@ fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u
         std::process::id()
     ));
     let mut target = target.clone();
-    target.wrapper = ["valgrind", "--tool=callgrind", "--quiet"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([format!("--callgrind-out-file={}", out.display())])
-        .collect();
+    target.wrapper = callgrind(&out);
     let running = target.start()?;
     let CaseKind::Load {
         workload,
@@ -144,13 +140,23 @@ fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u
             target.name, outcome.counts
         )));
     }
-    let instructions = read_own(&out, &target.program);
-    let _ = fs::remove_file(&out);
-    Ok((instructions?, outcome.counts.delivered))
+    Ok((
+        instructions_of(&out, &target.program)?,
+        outcome.counts.delivered,
+    ))
 }
 
-fn read_own(path: &Path, program: &Path) -> Result<u64, BenchError> {
+/// The words before a program that Callgrind counts, with its profile in this file.
+pub(crate) fn callgrind(profile: &Path) -> Vec<String> {
+    let words = ["valgrind", "--tool=callgrind", "--quiet"].map(str::to_owned);
+    let out = format!("--callgrind-out-file={}", profile.display());
+    words.into_iter().chain([out]).collect()
+}
+
+/// The instructions of the program itself in a profile, which is removed.
+pub(crate) fn instructions_of(path: &Path, program: &Path) -> Result<u64, BenchError> {
     let text = fs::read_to_string(path).map_err(BenchError::system(path.display().to_string()))?;
+    let _ = fs::remove_file(path);
     own_instructions(&text, &program.to_string_lossy()).ok_or_else(|| {
         let (path, program) = (path.display(), program.display());
         BenchError::Setting(format!("{path} counts no instructions of {program}"))

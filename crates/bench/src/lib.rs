@@ -36,6 +36,7 @@
 pub mod arrivals;
 pub mod compare;
 pub mod crash;
+pub mod crossing;
 pub mod dispatcher;
 pub mod generator;
 pub mod idle;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use thicket_bench::compare::case;
+use thicket_bench::compare::{Case, case};
+use thicket_bench::crossing::{self, Crossing};
 use thicket_bench::instructions::{Baseline, Verdict, measure};
 use thicket_bench::report::{Part, Report, Table};
 use thicket_bench::target::Target;
@@ -20,14 +21,23 @@ pub enum Subject {
     Relay,
 }
 
+/// What is counted.
+enum Workload {
+    /// On one broker, in batches.
+    Batches(Case),
+    /// One message at a time, with two nodes.
+    Crossing(Crossing),
+}
+
 /// Arguments of `thicket bench instructions`.
 #[derive(Debug, clap::Args)]
 pub struct Instructions {
     /// What is measured
     #[arg(long, value_enum, default_value_t = Subject::Node)]
     target: Subject,
-    /// Named workloads, closed loops only
-    #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = ["W1", "W2"])]
+    /// Named workloads, closed loops only; and one message at a time with two nodes: X0 and X1 to the other node at QoS 0 and 1, R1 to a persistent
+    /// session with a backup there
+    #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = ["W1", "W2", "X0", "X1", "R1"])]
     workloads: Vec<String>,
     /// Program whose node or relay is measured [default: this one]
     #[arg(long, value_name = "PROGRAM")]
@@ -62,12 +72,22 @@ pub fn run(arguments: &Instructions) -> anyhow::Result<()> {
     let mut grown = Vec::new();
     let mut measured = Baseline::default();
     for name in &arguments.workloads {
-        let case = case(name).with_context(|| format!("there is no workload {name}"))?;
+        let workload = match Crossing::of(name) {
+            // It has no nodes.
+            Some(_) if arguments.target == Subject::Relay => continue,
+            Some(crossing) => Workload::Crossing(crossing),
+            None => Workload::Batches(
+                case(name).with_context(|| format!("there is no workload {name}"))?,
+            ),
+        };
         let name = format!("{} {name}", target.name);
         arguments
             .output
             .say(|| format!("{name} under Callgrind ..."));
-        let instructions = measure(&target, &case)?;
+        let instructions = match &workload {
+            Workload::Batches(case) => measure(&target, case)?,
+            Workload::Crossing(crossing) => crossing::measure(&target.program, *crossing)?,
+        };
         let verdict = baseline.judge(&name, instructions, arguments.bound);
         let growth = match verdict {
             Verdict::New => "new".to_owned(),
