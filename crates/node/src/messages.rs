@@ -4,7 +4,7 @@
 mod to_hub;
 mod to_worker;
 
-use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
+use std::{cmp::Ordering, net::SocketAddr, sync::Arc, time::Duration};
 
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, record::HybridTime};
@@ -507,6 +507,9 @@ pub(crate) struct Cluster {
     pub bans: Arc<Bans>,
     /// This side has no quorum (rule 19).
     pub is_minority: bool,
+    /// A thread that was silent for less cannot have missed that other nodes declared this one down;
+    /// none: it makes no difference, as both sides of a partition serve.
+    pub lease: Option<Duration>,
 }
 
 impl Cluster {
@@ -520,6 +523,7 @@ impl Cluster {
             elsewhere: Arc::default(),
             bans: Arc::default(),
             is_minority: false,
+            lease: None,
         }
     }
 

@@ -102,7 +102,8 @@ pub struct Timing {
 impl Timing {
     /// A node that did not run for this long may have been marked down by the others: in the worst case they last received something one hello
     /// before.
-    pub(crate) fn lease(&self) -> Duration {
+    #[must_use]
+    pub fn lease(&self) -> Duration {
         self.down_after.saturating_sub(self.hello_interval)
     }
 }

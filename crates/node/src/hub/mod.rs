@@ -109,6 +109,8 @@ pub struct Hub {
     recovery: Recovery,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
+    /// A worker stood still, and waits for an answer.
+    stood_still: bool,
     /// Since when nodes are up that are not part of the view yet: registrars and members do not know them.
     joined_since: Option<Instant>,
     newcomers: Newcomers,
@@ -201,6 +203,7 @@ impl Hub {
             start: Start::default(),
             recovery: Recovery::default(),
             was_in_doubt: false,
+            stood_still: false,
             joined_since: None,
             newcomers: Newcomers::default(),
             at_rest: None,
@@ -211,7 +214,11 @@ impl Hub {
                 members: Members::default(),
                 quorum: Quorum::default(),
                 clock: SharedClock::default(),
-                cluster: Cluster::new(config.overlay.incarnation),
+                cluster: Cluster {
+                    lease: (config.partition == crate::Partition::Majority)
+                        .then(|| config.overlay.timing.lease()),
+                    ..Cluster::new(config.overlay.incarnation)
+                },
                 is_ready: false,
                 directory: Directory::new(seed),
                 outgoing: Outgoing::new(workers),
@@ -377,6 +384,7 @@ impl Hub {
         self.drain_overlay(now);
         self.review_quorum(now);
         self.review_doubt(now);
+        self.answer_those_that_stood_still();
         self.placing.ask_when_sure(&mut self.cx, now);
         self.placing.continue_placements(&mut self.cx, now);
         self.serve_placed(now);
@@ -541,6 +549,7 @@ impl Hub {
 
     fn handle_message(&mut self, now: Now, from: WorkerId, content: ToHub) {
         match content {
+            ToHub::StoodStill => self.stood_still = true,
             ToHub::Forward { records, entries } => {
                 self.handle_forward(now, from, ForwardBatch::new(records, entries));
             }
@@ -808,6 +817,14 @@ impl Hub {
         if std::mem::replace(&mut self.was_in_doubt, is_in_doubt) && !is_in_doubt {
             self.ownership.advance_claims(&mut self.cx, now);
             self.ownership.grant_waiting(&mut self.cx, now);
+        }
+    }
+
+    /// Workers that stood still go on when it is certain whether this node was declared down.
+    fn answer_those_that_stood_still(&mut self) {
+        if self.stood_still && !self.cx.overlay.is_in_doubt() {
+            self.stood_still = false;
+            self.cx.change_cluster(|_| ());
         }
     }
 

@@ -19,6 +19,8 @@ pub struct HubMessage(pub(crate) ToHub);
 /// From a worker to the hub of its node.
 #[derive(Debug)]
 pub(crate) enum ToHub {
+    /// The worker stood still, and accepts nothing until it is sent the cluster.
+    StoodStill,
     /// Messages for other nodes, or to be retained.
     Forward {
         records: Vec<u8>,

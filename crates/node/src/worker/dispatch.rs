@@ -43,7 +43,7 @@ impl Worker {
     }
 
     /// The cluster has changed.
-    fn handle_cluster(&mut self, now: Now, cluster: Arc<Cluster>) {
+    pub(super) fn handle_cluster(&mut self, now: Now, cluster: Arc<Cluster>) {
         let before = std::mem::replace(&mut self.cx.cluster, Arc::clone(&cluster));
         if cluster.incarnation != before.incarnation {
             // What was gathered under the old one leaves under it.

@@ -58,6 +58,7 @@ mod observe;
 mod operate;
 mod operator_publish;
 mod packet_trace;
+mod pause;
 mod placing;
 mod portions;
 mod publications;
@@ -103,6 +104,8 @@ pub(crate) use self::state::relocated::Relocated;
 #[derive(Debug)]
 pub struct Worker {
     cx: Context,
+    /// When it last did something.
+    breath: Option<Instant>,
     system: system::System,
     transfers: state::transfers::Transfers,
     checkpoints: Checkpoints,
@@ -154,6 +157,7 @@ impl Worker {
         let checkpoints = Checkpoints::new(config.small_log_bytes);
         Self {
             cx: Context::new(id, config, seed),
+            breath: None,
             system: system::System::default(),
             transfers: state::transfers::Transfers::default(),
             checkpoints,
@@ -171,6 +175,7 @@ impl Worker {
 
     /// The only way in.
     pub fn handle_input(&mut self, now: Now, input: WorkerInput<'_>) {
+        self.note_time(now);
         self.end_grants(now);
         match input {
             WorkerInput::Accepted {
@@ -208,6 +213,7 @@ impl Worker {
 
     /// Turns the batches of this round into messages and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
+        self.note_time(now);
         self.cx.effort.begin_round();
         // This may be the first that happens after the node stood still: nobody is answered whose grant has ended meanwhile.
         self.end_grants(now);
@@ -238,7 +244,8 @@ impl Worker {
         if self.checkpoints.is_under_way() || self.cx.has_left() {
             return Some(Instant::default());
         }
-        self.cx.timers.next()
+        let deadlines = [self.cx.timers.next(), self.next_breath()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// See [`crate::Egress`].
