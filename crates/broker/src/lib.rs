@@ -80,6 +80,7 @@ pub use config::{
     TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,
     parse_seconds,
 };
+pub use discovery::{Announcement, AnnouncementError, Freshness, Heard};
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::Node;

@@ -7,13 +7,16 @@ pub(crate) const LONGEST_CONNECT: usize = 64 * 1024;
 
 /// The result of the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Hello {
+pub enum Hello {
     /// More bytes are needed.
     Unfinished,
     /// A client that cannot be redirected, or whose CONNECT is too long to wait for.
     Relay,
     /// A 5.0 client.
-    V5 { client_id: String },
+    V5 {
+        /// Its client identifier, as it is in the CONNECT.
+        client_id: String,
+    },
     /// Not MQTT, or an unknown version: no answer is possible.
     Strange,
     /// A CONNECT of 5.0 that is malformed.
@@ -21,7 +24,8 @@ pub(crate) enum Hello {
 }
 
 /// Examines the first bytes of a client.
-pub(crate) fn examine(bytes: &[u8]) -> Hello {
+#[must_use]
+pub fn examine(bytes: &[u8]) -> Hello {
     match version(bytes) {
         Version::Unfinished => Hello::Unfinished,
         Version::Strange => Hello::Strange,

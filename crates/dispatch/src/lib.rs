@@ -38,6 +38,7 @@ use slab::Slab;
 use thicket_placement::{LoadBalancer, Policy};
 
 pub use error::DispatchError;
+pub use hello::{Hello, examine};
 pub use options::{Broker, Listener, Tls};
 pub use source::{Figure, Source};
 pub use watch::Login;

@@ -28,33 +28,39 @@ pub(super) const LONGEST: usize = 4 + 1 + 8 + 16 + 2 * (1 + 255) + 1 + Announcem
 
 /// The content of a node's announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Announcement {
-    pub(super) node: NodeId,
-    pub(super) fresh: Freshness,
+pub struct Announcement {
+    /// The node.
+    pub node: NodeId,
+    /// Newer than those before.
+    pub fresh: Freshness,
     /// At most 255 bytes, as the configuration ensures.
-    pub(super) cluster_name: String,
+    pub cluster_name: String,
     /// HOST:PORT, at most 255 bytes.
-    pub(super) address: String,
+    pub address: String,
 }
 
 /// Rises with every announcement of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Freshness {
-    pub(super) incarnation: Incarnation,
-    pub(super) number: u64,
+pub struct Freshness {
+    /// Of the node.
+    pub incarnation: Incarnation,
+    /// Counted from 1 in each incarnation.
+    pub number: u64,
 }
 
 /// A received datagram: its content and its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Heard<'a> {
-    pub(super) announcement: Announcement,
+pub struct Heard<'a> {
+    /// Its content, which anybody may have written unless [`Heard::is_of`] says otherwise.
+    pub announcement: Announcement,
     text: &'a [u8],
     signature: Option<&'a [u8]>,
 }
 
 impl Heard<'_> {
     /// Whether it is signed with one of the keys; without keys, whether it is not signed.
-    pub(super) fn is_of(&self, keys: &[AnnouncementKey]) -> bool {
+    #[must_use]
+    pub fn is_of(&self, keys: &[AnnouncementKey]) -> bool {
         match self.signature {
             None => keys.is_empty(),
             Some(signature) => keys.iter().any(|key| key.verify(self.text, signature)),
@@ -64,7 +70,7 @@ impl Heard<'_> {
 
 /// A datagram that is not an announcement for this node. Nothing was changed; ignore it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AnnouncementError {
+pub enum AnnouncementError {
     /// Malformed: other software uses the group, or bytes were lost.
     #[error("not an announcement")]
     Malformed,
@@ -74,7 +80,12 @@ pub(super) enum AnnouncementError {
 }
 
 impl Announcement {
-    pub(super) fn encode(&self, key: Option<&AnnouncementKey>) -> Vec<u8> {
+    /// The datagram, signed if there is a key.
+    ///
+    /// # Panics
+    /// If a text is longer than 255 bytes.
+    #[must_use]
+    pub fn encode(&self, key: Option<&AnnouncementKey>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(LONGEST);
         bytes.extend_from_slice(MAGIC);
         bytes.push(VERSION);
@@ -95,7 +106,11 @@ impl Announcement {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Heard<'_>, AnnouncementError> {
+    /// Reads a datagram.
+    ///
+    /// # Errors
+    /// [`AnnouncementError`].
+    pub fn decode(bytes: &[u8]) -> Result<Heard<'_>, AnnouncementError> {
         let malformed = AnnouncementError::Malformed;
         let rest = bytes.strip_prefix(MAGIC).ok_or(malformed)?;
         let (&version, rest) = rest.split_first().ok_or(malformed)?;
@@ -134,7 +149,8 @@ impl Announcement {
     }
 
     /// Where to reach a node whose datagram came from `source`.
-    pub(super) fn reachable_at(&self, source: IpAddr) -> String {
+    #[must_use]
+    pub fn reachable_at(&self, source: IpAddr) -> String {
         match self.address.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_unspecified() => {
                 SocketAddr::new(source, address.port()).to_string()

@@ -4,6 +4,8 @@ mod announcement;
 mod multicast;
 mod names;
 
+pub use announcement::{Announcement, AnnouncementError, Freshness, Heard};
+
 use std::io;
 use std::sync::Arc;
 
