@@ -57,6 +57,7 @@ mod pool;
 mod readiness;
 mod reload;
 mod resolver;
+mod sandbox;
 #[cfg(test)]
 mod scratch;
 mod sockets;
@@ -76,9 +77,9 @@ pub use config::{
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns,
     FileWarning, FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat,
     LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
-    SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TenantSettings, TooOpen,
-    TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,
-    parse_seconds,
+    SampleRatio, SandboxChoice, SessionScopeChoice, Settings, TelemetryPlan, TenantSettings,
+    TooOpen, TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password,
+    make_token, parse_seconds,
 };
 pub use discovery::{Announcement, AnnouncementError, Freshness, Heard};
 pub use identity::IdentityError;

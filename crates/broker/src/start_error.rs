@@ -38,6 +38,9 @@ pub enum StartError {
     /// Telemetry cannot be exported.
     #[error("telemetry cannot be exported: {0}")]
     Telemetry(#[from] thicket_telemetry::ExporterError),
+    /// The system refused the sandbox although it has Landlock.
+    #[error("sandbox: {0}; `sandbox = \"off\"` starts the node without it")]
+    Sandbox(#[from] thicket_process::sandbox::SandboxError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),

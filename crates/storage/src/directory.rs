@@ -30,12 +30,20 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
+    /// Creates the directory if it does not exist, for the user of the process only.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn create(path: &Path) -> Result<()> {
+        make_directory(path).map_err(io_error(path, "make the directory"))
+    }
+
     /// Creates the directory or opens an existing one, and locks it.
     ///
     /// # Errors
     /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it, and this one cannot read it. `Damaged`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
-        make_directory(path).map_err(io_error(path, "make the directory"))?;
+        Self::create(path)?;
         let directory = Self {
             path: path.to_owned(),
             _lock: lock(path)?,

@@ -13,6 +13,7 @@ use thicket_broker::{
     SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
+use crate::sandbox::Entered;
 use crate::{counted, environment, service_manager};
 
 /// Arguments of `thicket broker`.
@@ -102,13 +103,17 @@ fn check_and_run(
             .iter()
             .map(|listen| listen.text.as_str())
             .collect();
+        let sandbox = Entered::of_node(&config, config.try_sandbox()?);
         // Last, as nothing was wrong.
         return crate::print(&format!(
-            "the configuration is good; the node would listen on {}\n",
-            listen.join(" ")
+            "the configuration is good; the node would listen on {}; sandbox: {}\n",
+            listen.join(" "),
+            sandbox.in_words()
         ));
     }
     raise_descriptor_limit();
+    // Before the first thread is started: threads inherit it.
+    Entered::of_node(&config, config.enter_sandbox()?).log();
     let (sender, wake) = channel();
     // Before the node starts, so that a signal that comes early is not lost.
     watch_signals(sender.clone())?;

@@ -51,6 +51,7 @@ pub fn run(arguments: &Dispatch) -> anyhow::Result<()> {
     thicket_broker::start_log(None, None);
     let config = arguments.config()?;
     raise_descriptor_limit(u64::from(arguments.max_connections));
+    crate::sandbox::write_nothing()?;
     // Before it starts, so that a signal that comes early is not lost.
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;

@@ -19,6 +19,7 @@ mod migrate;
 mod passwd;
 mod place;
 mod plan;
+mod sandbox;
 mod service_manager;
 mod token;
 mod up;

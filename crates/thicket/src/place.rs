@@ -37,6 +37,7 @@ pub struct Place {
 /// Serves until SIGINT or SIGTERM.
 pub fn run(arguments: &Place) -> anyhow::Result<()> {
     thicket_broker::start_log(None, None);
+    crate::sandbox::write_nothing()?;
     // Before it starts, so that a signal that comes early is not lost.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -45,6 +45,8 @@ class Disk:
             "POWER_ROOT": str(self.root),
             "POWER_SYNCED": str(self.synced),
             "POWER_DELAY_US": str(DELAY_US),
+            # The library writes beside the data directory, as the node itself.
+            "THICKET_SANDBOX": "off",
         }
 
     def remove(self):

@@ -168,6 +168,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         access,
         secret,
         link_tls,
+        sandbox: settings.sandbox.unwrap_or_default(),
         limits,
         connections: settings.connections.unwrap_or(0),
         flapping: super::flapping::check(settings, faults),

@@ -112,6 +112,17 @@ impl From<RedirectPolicyChoice> for thicket_placement::Policy {
     }
 }
 
+/// Whether the process of a node gives up rights that it does not need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxChoice {
+    /// As far as the kernel can: it writes only below its directories and executes nothing
+    #[default]
+    Auto,
+    /// It may do what its user may
+    Off,
+}
+
 /// Lowest level of lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]

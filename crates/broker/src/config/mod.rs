@@ -47,7 +47,7 @@ pub use bridge::{BridgeAddress, BridgePlan};
 pub use choices::{
     Acknowledgement, AlgorithmChoice, BridgeDirection, BridgeVersion, ClientCertificateChoice,
     DiscoverChoice, HookKind, LogFormat, LogLevel, OnFailure, OnFullChoice, PartitionChoice,
-    RebalanceChoice, RedirectChoice, SessionScopeChoice, TransportChoice,
+    RebalanceChoice, RedirectChoice, SandboxChoice, SessionScopeChoice, TransportChoice,
 };
 pub use error::{ConfigError, ConfigErrors, TooOpen};
 pub use file_warnings::FileWarning;
@@ -149,6 +149,8 @@ pub struct Config {
     pub secret: Option<ClusterSecret>,
     /// Certificates that links authenticate by instead; with neither, links are plain TCP.
     pub link_tls: Option<LinkTls>,
+    /// Whether the process gives up rights that a node does not need.
+    pub sandbox: SandboxChoice,
     /// Limits on what clients can make grow.
     pub limits: Limits,
     /// Client connections at a time; 0: as many as the limit of open files permits.

@@ -22,7 +22,7 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_user_claim jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s site site_price allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s site site_price allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links sandbox log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes user_queue_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
     sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans otlp_logs otlp_queue_log_records retained_messages retained_bytes user_retained_messages user_retained_bytes

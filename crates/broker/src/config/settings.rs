@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::choices::{
     Acknowledgement, AlgorithmChoice, ClientCertificateChoice, DiscoverChoice, LogFormat, LogLevel,
     OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
-    RedirectPolicyChoice, SessionScopeChoice,
+    RedirectPolicyChoice, SandboxChoice, SessionScopeChoice,
 };
 use super::ratio::SampleRatio;
 use super::tables::{BridgeSettings, HookSettings, ListenerSettings, TenantSettings};
@@ -328,6 +328,10 @@ pub struct Settings {
     /// Accept every node with the cluster's name, over links without encryption [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
+    /// Whether the process may write only below --data and the directories of its Unix sockets and dead letters, and execute nothing: as far as
+    /// the kernel can enforce that (Landlock), or not at all [default: auto]
+    #[arg(long, env = "THICKET_SANDBOX", value_name = "WHETHER")]
+    pub sandbox: Option<SandboxChoice>,
     /// Lowest level of lines in the log [default: info]
     #[arg(long, env = "THICKET_LOG_LEVEL", value_name = "LEVEL")]
     pub log_level: Option<LogLevel>,
