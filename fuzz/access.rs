@@ -1,7 +1,7 @@
 //! What must hold for files and tokens whatever they hold: nothing panics, and rights never contradict themselves.
 
 use thicket_access::{
-    Acl, Algorithm, ApiUsers, Client, Keys, Login, Reach, Tokens, Users,
+    Acl, Algorithm, ApiUsers, Client, HashMemory, Keys, Login, Reach, Tokens, Users,
     hook::Answer,
     scram::{ClientExchange, ServerExchange},
 };
@@ -38,6 +38,21 @@ pub fn access_acl(bytes: &[u8]) {
     }
 }
 
+/// The first line is a token, the rest the keys of its provider.
+///
+/// # Panics
+/// If a token is accepted that nobody signed: the fuzzer has no private key.
+pub fn access_jwk_set(bytes: &[u8]) {
+    let end = bytes.iter().position(|&byte| byte == b'\n');
+    let (token, set) = bytes.split_at(end.unwrap_or(0));
+    let Ok(keys) = Keys::of_provider(set.trim_ascii()) else {
+        return;
+    };
+    let mut tokens = Tokens::of_provider(None, None);
+    tokens.set_keys(keys);
+    assert!(tokens.verify(token, 1_900_000_000).is_err(), "a forged one");
+}
+
 /// Everything else that is parsed: users, users of the API, tokens, answers of a hook, messages of SCRAM.
 ///
 /// # Panics
@@ -49,7 +64,7 @@ pub fn access_credentials(bytes: &[u8]) {
         if text.len() < 8
             && let Ok(users) = Users::parse(text)
         {
-            assert_ne!(users.verify("nobody", bytes), Login::Good);
+            assert_ne!(users.verify("nobody", bytes, &mut HashMemory::default()), Login::Good);
         }
     }
     let _ = Answer::parse(bytes);
@@ -61,7 +76,6 @@ pub fn access_credentials(bytes: &[u8]) {
     for algorithm in [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa] {
         let _ = Tokens::new(algorithm, bytes, None, None);
     }
-    let _ = Keys::of_provider(bytes);
     let mut client = ClientExchange::new("user", b"pencil", "nonce");
     assert!(client.verify(bytes).is_err());
     // A challenge costs what it asks for.

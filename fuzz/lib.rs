@@ -1,13 +1,24 @@
 //! What must hold for whatever bytes a peer sends, or the disk gives back; the targets only choose the version.
 
 mod access;
+mod discovery;
+mod disk;
+mod dispatch;
+#[allow(dead_code)]
+#[path = "../crates/thicket/src/files.rs"]
+mod files;
 mod http;
 mod links;
 mod log;
+mod machines;
+mod migrate;
 mod state;
 
 pub use http::read_bodies;
-pub use links::{read_records, receive_on_a_link, receive_tree_batches};
+pub use discovery::read_announcement;
+pub use disk::damage_store;
+pub use dispatch::examine_client;
+pub use links::{greet_on_a_link, read_records, receive_on_a_link, receive_tree_batches};
 pub use state::{read_session, read_settings};
 
 use thicket_mqtt::{
@@ -16,8 +27,10 @@ use thicket_mqtt::{
     decode, decode_publish, frame_header, plain_acknowledgement,
 };
 
-pub use access::{access_acl, access_credentials};
+pub use access::{access_acl, access_credentials, access_jwk_set};
 pub use log::replay_log;
+pub use machines::{import_lines, recover_node};
+pub use migrate::{migrate_configuration, migrate_database};
 
 use thicket_transport::proxy_header;
 use thicket_transport::websocket::{Decoder, Role, decode_request};

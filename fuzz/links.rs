@@ -133,6 +133,70 @@ impl Pair {
     }
 }
 
+/// Hands a node the first bytes of a link, in pieces as the first byte says, as if another node had dialled it; and a node that dials, the same bytes
+/// as the answer.
+///
+/// # Panics
+/// If a node panics, does not come to rest, or regards the other one as up.
+pub fn greet_on_a_link(script: &[u8]) {
+    let Some((&step, bytes)) = script.split_first() else {
+        return;
+    };
+    let start = Instant::from_millis(1000);
+    for side in [DIALLER, ACCEPTOR] {
+        let config = OverlayConfig::new(NodeId(1), Incarnation(1), "fuzz", "1");
+        let mut node = Overlay::new(config, start, 1);
+        if side == DIALLER {
+            let address = "2";
+            node.handle_input(start, Input::Discovered { address });
+            rest(&mut node, start);
+            node.handle_input(start, Input::Dialled { address, link: LINK });
+            rest(&mut node, start);
+        }
+        let mut is_accepted = side == DIALLER;
+        for piece in bytes.chunks(usize::from(step).max(1)) {
+            if std::mem::replace(&mut is_accepted, true) {
+                node.handle_received(start, LINK, piece, |_| {});
+            } else {
+                let end = FarEnd::default();
+                let (link, bytes) = (LINK, piece);
+                node.handle_input(start, Input::LinkAccepted { link, end, bytes });
+            }
+            if rest(&mut node, start) {
+                break;
+            }
+        }
+    }
+}
+
+/// Runs rounds until a node has nothing to say. Whether it has closed the link.
+fn rest(node: &mut Overlay, now: Instant) -> bool {
+    let mut is_closed = false;
+    for round in 0.. {
+        assert!(round < 500, "the node has always something to say");
+        node.end_round(now);
+        let outputs: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
+        if outputs.is_empty() {
+            return is_closed;
+        }
+        for output in outputs {
+            match output {
+                Output::Flush(link) => {
+                    let len = node.pending_output(link).len();
+                    node.handle_written(now, link, len);
+                }
+                Output::Close(_) => is_closed = true,
+                Output::Dial { address } if &*address != "2" => {
+                    let (address, error) = (&*address, "nobody there");
+                    node.handle_input(now, Input::DialFailed { address, error });
+                }
+                _ => {}
+            }
+        }
+    }
+    is_closed
+}
+
 /// Hands a node what `script` says, as if the node at the other end of a link had sent it: a byte that chooses the channel (or
 /// bytes as they are), a byte of length, that many bytes, and so on. In between both nodes go on as they would.
 ///

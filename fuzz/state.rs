@@ -34,7 +34,7 @@ pub fn read_settings(bytes: &[u8]) {
     };
     match Settings::from_toml(Path::new("fuzz.toml"), text) {
         // What is named in it is not read or resolved here.
-        Ok(settings) => drop(settings.or(Settings::default())),
+        Ok((settings, _)) => drop(settings.or(Settings::default())),
         Err(error) => assert!(error.to_string().contains("fuzz.toml"), "{error}"),
     }
 }

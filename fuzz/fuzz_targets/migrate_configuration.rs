@@ -1,0 +1,4 @@
+//! A `mosquitto.conf`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| thicket_fuzz::migrate_configuration(bytes));
