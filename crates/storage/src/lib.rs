@@ -36,6 +36,7 @@
 //! # }
 //! ```
 
+mod archives;
 mod directory;
 mod error;
 mod files;

@@ -215,6 +215,7 @@ impl Store {
             if !directory.exists() {
                 Self::create(directory, config)?;
             }
+            crate::archives::check(directory)?;
             Self::open_here(directory, config)
         });
         opened.unwrap_or_else(|panic| Err(damaged(directory, "be opened", &*panic)))
