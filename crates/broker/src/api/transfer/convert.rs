@@ -328,6 +328,10 @@ impl MessageBody {
         if self.topic.starts_with(RESERVED) {
             return Err(wrong("topic", "it is reserved"));
         }
+        // No packet can have one: its receivers would refuse it as malformed.
+        if self.topic.chars().any(char::is_control) {
+            return Err(wrong("topic", "it has a control character"));
+        }
         Ok(&self.topic)
     }
 
@@ -407,6 +411,16 @@ mod tests {
             user_properties: vec![("k".into(), "v".into()), ("k".into(), "w".into())],
             ..MessageBody::default()
         }
+    }
+
+    #[test]
+    fn a_topic_that_no_packet_can_have_is_refused() {
+        for topic in ["", "a/#", "$thicket/a", "a\u{7f}b", "a\nb", "a\0"] {
+            let topic = topic.to_owned();
+            let refused = MessageBody { topic, ..body() };
+            assert!(refused.checked_topic().is_err(), "{:?}", refused.topic);
+        }
+        assert_eq!(body().checked_topic().expect("good"), "a/b");
     }
 
     fn message(packet_id: Option<u16>) -> MessageLine {
