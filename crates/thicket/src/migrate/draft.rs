@@ -609,6 +609,7 @@ fn write_remarks(text: &mut String, weight: Weight, all: &[Noted]) -> usize {
         let _ = writeln!(text, "#\n# {title}:\n#");
     }
     for Noted { line, why, .. } in remarks() {
+        let why = printable(why);
         match line {
             Some(Line {
                 file,
@@ -617,8 +618,9 @@ fn write_remarks(text: &mut String, weight: Weight, all: &[Noted]) -> usize {
             }) => {
                 let file = file
                     .as_ref()
-                    .map(|file| format!("{file}, "))
+                    .map(|file| format!("{}, ", printable(file)))
                     .unwrap_or_default();
+                let said = printable(said);
                 let _ = writeln!(text, "# {file}line {number}: {said}\n#   {why}");
             }
             None => {
@@ -627,6 +629,16 @@ fn write_remarks(text: &mut String, weight: Weight, all: &[Noted]) -> usize {
         }
     }
     count
+}
+
+/// Text for a comment of TOML, which may have no control characters but tabs.
+fn printable(text: &str) -> String {
+    let escaped = |it: char| match it {
+        '\t' => it.to_string(),
+        it if it.is_control() => it.escape_default().to_string(),
+        it => it.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 /// HOST:PORT, with brackets around an address of IPv6.
@@ -687,5 +699,20 @@ fn choose_transport(listener: &mut Table) {
     // Without a demand for certificates nobody looks at the authority.
     if !listener.contains_key("tls_client_certificate") {
         listener.remove("tls_client_ca");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options;
+    use super::*;
+
+    #[test]
+    fn what_was_written_with_control_characters_stays_a_comment() {
+        let mut draft = Draft::default();
+        options::take_all(&mut draft, "strange\u{1f}option\ton\nnull\0 \u{7f}x\n");
+        let text = draft.finish().text;
+        assert!(text.parse::<Table>().is_ok(), "{text}");
+        assert!(text.contains("strange\\u{1f}option"), "{text}");
     }
 }
