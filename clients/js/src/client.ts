@@ -5,7 +5,7 @@ import type { Login } from "./connection.js";
 import { Director } from "./director.js";
 import { ClosedError } from "./errors.js";
 import { Message, type MessageOptions, type Qos, checkMessage, checkQos } from "./message.js";
-import { type Options, check } from "./options.js";
+import { type Options, check, receiveMaximum } from "./options.js";
 import { checkFilter } from "./topics.js";
 
 /** A message that was handed over. */
@@ -44,6 +44,7 @@ export class Client {
       settings;
     const login: Login = {
       clientId, version, userName, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
+      receiveMaximum: receiveMaximum(settings),
     }; // prettier-ignore
     const director = new Director(settings, login);
     await director.open();
@@ -111,7 +112,10 @@ export class Client {
     await this.#director.end(new ClosedError("the client is closed"));
   }
 
-  /** The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier. */
+  /**
+   * The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier. With
+   * `acknowledge: "next"` each acknowledges the one before: that is for one loop; several acknowledge by themselves.
+   */
   async *[Symbol.asyncIterator](): AsyncGenerator<Message, void, undefined> {
     for (;;) {
       const message = await this.#director.nextMessage();

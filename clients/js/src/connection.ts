@@ -1,18 +1,20 @@
 /**
  * One connection of a session: a client of mqtt.js that never reconnects by itself.
  *
- * The state that outlives a connection is in its two stores. The next connection takes them over when the broker has accepted it
- * and has the session. So nothing is sent again that the broker's session does not have, and late events of an old connection
- * have no effect on the new one.
+ * Sent messages in flight are in its store. The next connection takes it over when the broker has accepted it and has the session.
+ * So nothing is sent again that the broker's session does not have, and late events of an old connection have no effect on the
+ * new one. Received messages are acknowledged by the session: to mqtt.js each has QoS 0, since it would read nothing before it
+ * has acknowledged a message of QoS 1, and keeps a message of QoS 2 in memory after its PUBREC.
  */
 
 import mqtt from "mqtt";
 import type { IClientOptions, MqttClient } from "mqtt";
-import type { IConnackPacket, IDisconnectPacket, IPublishPacket, Packet, UserProperties } from "mqtt-packet";
+import { type IConnackPacket, type IDisconnectPacket, type IPublishPacket, generate } from "mqtt-packet";
+import type { Packet, UserProperties } from "mqtt-packet";
 
 import { type Address, type Scheme, defaultPort, parseReference, splitAddress } from "./address.js";
 import { Refused } from "./errors.js";
-import { type Message, publishSize, toProperties, userObject } from "./message.js";
+import { type Message, type Qos, publishSize, toProperties, userObject } from "./message.js";
 import type { Subscription } from "./plan.js";
 
 const PACKET_TOO_LARGE = 0x95;
@@ -25,8 +27,6 @@ const SESSION_TAKEN_OVER = 0x8e;
 const TEMPORARY = new Set([0x80, 0x83, 0x88, 0x89, 0x8b, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9f]);
 /** The only temporary refusal of 3.1.1: server unavailable. */
 const UNAVAILABLE_311 = 3;
-/** Messages of QoS 1 and 2 that a broker may send before our acknowledgements, for each session. */
-const RECEIVE_MAXIMUM = 1024;
 /** Retain Handling. */
 const SEND_RETAINED = 0;
 const SEND_RETAINED_IF_NEW = 1;
@@ -55,6 +55,7 @@ export interface Login {
   readonly tls: Tls | undefined;
   readonly keepAlive: number;
   readonly sessionExpiry: number;
+  readonly receiveMaximum: number;
   readonly will: Message | undefined;
   readonly dialTimeout: number;
 }
@@ -75,6 +76,8 @@ export interface Listener {
   /** The messages in flight are acknowledged: now the connection can be used. */
   onReady(connection: Connection): void;
   onMessage(connection: Connection, packet: IPublishPacket): void;
+  /** PUBREL: the exchange of a received message of QoS 2 ends. */
+  onReleased(packetId: number): void;
   onAcknowledged(connection: Connection, packetId: number, reasonCode: number, user: UserProperties | undefined): void;
   /** The answer to a PINGREQ, on request or of keep alive. */
   onPong(connection: Connection): void;
@@ -89,7 +92,7 @@ export interface Granted {
   readonly user: UserProperties | undefined;
 }
 
-/** Messages in flight in one direction. */
+/** Sent messages in flight. */
 class Underway extends mqtt.Store {
   readonly packets = new Map<number, Packet>();
 
@@ -125,9 +128,11 @@ export class Connection {
   readonly #listener: Listener;
   readonly #client: MqttClient;
   readonly #outgoing = new Underway();
-  readonly #incoming = new Underway();
+  /** The QoS of received messages that are not handled yet. */
+  readonly #received = new WeakMap<IPublishPacket, Qos>();
   /** The broker's limits, from its CONNACK. */
   #limits: NonNullable<IConnackPacket["properties"]> = {};
+  #isAccepted = false;
   #isReady = false;
   #hasEnded = false;
   /** Continues with a message that waits for capacity. */
@@ -174,7 +179,6 @@ export class Connection {
   /** The session continues here: messages in flight on `other` are now in flight on this connection. To be called in `onAccepted`. */
   continueFrom(other: Connection): void {
     this.#outgoing.takeFrom(other.#outgoing);
-    this.#incoming.takeFrom(other.#incoming);
   }
 
   /** Why a message cannot be sent: the broker would close every connection that sends it. Undefined if it can be sent. */
@@ -220,6 +224,19 @@ export class Connection {
     });
   }
 
+  /** Sends PUBACK or PUBREC. Without a connection the broker sends the message again, on the next one. */
+  acknowledge(qos: 1 | 2, messageId: number): void {
+    if (this.#isAccepted && !this.#hasEnded) {
+      const packet = { cmd: qos === 1 ? "puback" : "pubrec", messageId, reasonCode: 0 } as const;
+      this.#client.stream.write(generate(packet, { protocolVersion: this.#login.version }));
+    }
+  }
+
+  /** The broker broke the protocol. */
+  fail(problem: string): void {
+    this.#end({ kind: "lost", problem });
+  }
+
   /** Sends a PINGREQ. */
   ping(): void {
     this.#client.sendPing();
@@ -260,7 +277,7 @@ export class Connection {
     const { host, port } = splitAddress(this.address);
     const isWebSocket = scheme === "ws" || scheme === "wss";
     const properties = {
-      receiveMaximum: RECEIVE_MAXIMUM,
+      receiveMaximum: this.#login.receiveMaximum,
       ...(this.#login.sessionExpiry > 0 && { sessionExpiryInterval: this.#login.sessionExpiry }),
       ...(user.length > 0 && { userProperties: userObject(user) }),
     };
@@ -277,7 +294,6 @@ export class Connection {
       resubscribe: false,
       messageIdProvider: new mqtt.UniqueMessageIdProvider(),
       outgoingStore: this.#outgoing,
-      incomingStore: this.#incoming,
       ...(isWebSocket && { path: this.#login.path }),
       ...((scheme === "mqtts" || scheme === "wss") && (this.#login.tls as IClientOptions)),
       ...(this.#login.userName !== undefined && { username: this.#login.userName }),
@@ -310,6 +326,13 @@ export class Connection {
           this.#onAcknowledgement(packet);
         }
         break;
+      case "publish":
+        this.#received.set(packet, packet.qos);
+        packet.qos = 0;
+        break;
+      case "pubrel":
+        this.#listener.onReleased(packet.messageId ?? 0);
+        break;
       case "pingresp":
         this.#listener.onPong(this);
         break;
@@ -323,6 +346,7 @@ export class Connection {
   #onConnack(connack: IConnackPacket): void {
     const code = (this.#login.version === 5 ? connack.reasonCode : connack.returnCode) ?? 0;
     if (code === 0) {
+      this.#isAccepted = true;
       this.#limits = connack.properties ?? {};
       this.#listener.onAccepted(this, connack);
     } else if (this.#login.version === 5 ? TEMPORARY.has(code) : code === UNAVAILABLE_311) {
@@ -356,13 +380,13 @@ export class Connection {
     }
   }
 
-  /** A message is acknowledged when `done` is called, so not before the application can accept it. */
+  /** Nothing more is read before `done` is called. */
   #onMessage(packet: IPublishPacket, done: (error?: Error) => void): void {
     if (this.#hasEnded || !this.#client.connected) {
       // The broker sends it again on the next connection.
       done(new Error("the connection has ended"));
     } else if (this.#listener.mayRead()) {
-      this.#listener.onMessage(this, packet);
+      this.#listener.onMessage(this, { ...packet, qos: this.#received.get(packet) ?? 0 });
       done();
     } else {
       this.#hold(packet, done);

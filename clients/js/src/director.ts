@@ -5,6 +5,7 @@ import type { Login } from "./connection.js";
 import { Asking } from "./control.js";
 import type { Outgoing } from "./duties.js";
 import { ClosedError, ConnectError, Refused, TakenOver, type ThicketError } from "./errors.js";
+import type { Receipt } from "./inbound.js";
 import { Ledger } from "./ledger.js";
 import type { Message, Qos } from "./message.js";
 import { type Settings, randomName } from "./options.js";
@@ -46,7 +47,11 @@ export class Director implements Owner {
   readonly #sessions = new Map<number, Session>();
   readonly #running = new Map<number, Promise<void>>();
   readonly #addresses = new Map<number, Address>();
-  readonly #messages: Message[] = [];
+  readonly #messages: Array<{ message: Message; receipt: Receipt | undefined }> = [];
+  /** Of these, the messages that no Receive Maximum bounds. */
+  #unbounded = 0;
+  /** Of the message that the application has. */
+  #last: Receipt | undefined;
   readonly #arrivals = new Changes();
   readonly #connecting = new Reply<void>();
   readonly #subscribing = new Map<string, Array<Reply<Qos>>>();
@@ -203,13 +208,10 @@ export class Director implements Owner {
 
   /** The next message; undefined if there will be no more. */
   async nextMessage(): Promise<Message | undefined> {
+    this.#acknowledgeLast();
     for (;;) {
-      const wasFull = this.isFull();
-      const message = this.#messages.shift();
+      const message = this.#shift();
       if (message !== undefined) {
-        if (wasFull && !this.isFull()) {
-          this.#sessions.forEach((session) => session.resumeReading());
-        }
         return message;
       }
       if (this.#ended instanceof TakenOver) {
@@ -222,10 +224,40 @@ export class Director implements Owner {
     }
   }
 
+  #acknowledgeLast(): void {
+    const last = this.#last;
+    this.#last = undefined;
+    if (this.#settings.acknowledge === "next") {
+      last?.acknowledge();
+    }
+  }
+
+  #shift(): Message | undefined {
+    for (let taken = this.#messages.shift(); taken !== undefined; taken = this.#messages.shift()) {
+      const { message, receipt } = taken;
+      const wasFull = this.isFull();
+      this.#unbounded -= this.#isUnbounded(receipt) ? 1 : 0;
+      if (wasFull && !this.isFull()) {
+        this.#sessions.forEach((session) => session.resumeReading());
+      }
+      // When the client has ended, no acknowledgement can be sent: whoever resumes the session gets the message.
+      const isOwed = receipt !== undefined && !receipt.isAcknowledged;
+      if (!(isOwed && (receipt.isSuperseded || this.#ended !== undefined))) {
+        this.#last = receipt;
+        return message;
+      }
+    }
+    return undefined;
+  }
+
+  #isUnbounded(receipt: Receipt | undefined): boolean {
+    return this.#login.version === 4 || receipt === undefined || receipt.isAcknowledged;
+  }
+
   // Callbacks of sessions
 
   isFull(): boolean {
-    return this.#messages.length >= this.#settings.receiveQueue;
+    return this.#unbounded >= this.#settings.receiveQueue;
   }
 
   known(): readonly Address[] {
@@ -242,9 +274,14 @@ export class Director implements Owner {
     return [...place, ...requestProperties(this.#asked)];
   }
 
-  onMessage(number: number, message: Message, identity: string | undefined): void {
-    if (this.#ledger.admits(number, message, identity)) {
-      this.#messages.push(message);
+  onMessage(number: number, message: Message, identity: string | undefined, receipt: Receipt | undefined): void {
+    const isAdmitted = this.#ledger.admits(number, message, identity);
+    if (!isAdmitted || this.#settings.acknowledge === "arrival") {
+      receipt?.acknowledge();
+    }
+    if (isAdmitted) {
+      this.#messages.push({ message, receipt });
+      this.#unbounded += this.#isUnbounded(receipt) ? 1 : 0;
       this.#arrivals.notify();
     }
   }

@@ -6,7 +6,7 @@ export { Client, type Sent } from "./client.js";
 export type { Tls } from "./connection.js";
 export { ClosedError, ConnectError, OutcomeUnknown, Refused, TakenOver, ThicketError } from "./errors.js";
 export { Message, type MessageOptions, type Qos } from "./message.js";
-export type { Options, Placement } from "./options.js";
+export type { Acknowledge, Options, Placement } from "./options.js";
 
 /** Connects: {@link Client.connect}. */
 export const connect = Client.connect;

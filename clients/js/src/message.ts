@@ -2,6 +2,7 @@
 
 import type { IPublishPacket, UserProperties } from "mqtt-packet";
 
+import type { Receipt } from "./inbound.js";
 import { LONGEST, checkText, checkTopic } from "./topics.js";
 
 /** Of the 268,435,455 bytes that a packet may have, some are reserved for topic and properties. */
@@ -27,6 +28,7 @@ export interface MessageOptions {
 
 /** A message that was received, or that will be published. */
 export class Message {
+  #receipt: Receipt | undefined;
   readonly topic: string;
   readonly payload: Uint8Array;
   readonly qos: Qos;
@@ -51,6 +53,26 @@ export class Message {
     this.responseTopic = options.responseTopic;
     this.correlationData = options.correlationData;
     this.userProperties = [...(options.userProperties ?? [])];
+  }
+
+  /** @internal */
+  static received(
+    receipt: Receipt | undefined,
+    ...[topic, payload, options]: ConstructorParameters<typeof Message>
+  ): Message {
+    const message = new Message(topic, payload, options);
+    message.#receipt = receipt;
+    return message;
+  }
+
+  /**
+   * Acknowledges a received message of QoS 1 or 2 once.
+   *
+   * Acknowledgements are sent in the order in which the messages arrived in their session: one that is missing holds back those
+   * after it. On a connection that has ended it has no effect at QoS 1: the message comes again.
+   */
+  acknowledge(): void {
+    this.#receipt?.acknowledge();
   }
 
   /** The payload as text; throws TypeError if it is not text. */
@@ -88,7 +110,10 @@ export function checkQos(qos: number): void {
 }
 
 /** The received message, and the identity that its publisher gave it. */
-export function received(packet: IPublishPacket): { message: Message; identity: string | undefined } {
+export function received(
+  packet: IPublishPacket,
+  receipt: Receipt | undefined,
+): { message: Message; identity: string | undefined } {
   const properties = packet.properties ?? {};
   const user = userPairs(properties.userProperties);
   const payload = typeof packet.payload === "string" ? new TextEncoder().encode(packet.payload) : packet.payload;
@@ -105,7 +130,7 @@ export function received(packet: IPublishPacket): { message: Message; identity: 
     }),
   };
   return {
-    message: new Message(packet.topic, payload, options),
+    message: Message.received(receipt, packet.topic, payload, options),
     identity: user.find(([name]) => name === MESSAGE_ID)?.[1],
   };
 }

@@ -13,6 +13,15 @@ export const IS_BROWSER = typeof process === "undefined" || process.versions?.no
 /** Who decides where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
 export type Placement = "mqtt" | readonly string[] | null;
 
+/**
+ * When a received message of QoS 1 or 2 is acknowledged: when the application asks for the next one, by `Message.acknowledge` only,
+ * or when it arrives.
+ */
+export type Acknowledge = "next" | "manual" | "arrival";
+const ACKNOWLEDGE: readonly unknown[] = ["next", "manual", "arrival"];
+/** The most that a Receive Maximum can be. */
+const MOST_UNACKNOWLEDGED = 0xffff;
+
 /** The options of a client besides its servers. Times are in seconds. */
 export interface Options {
   /** Of the first session; if empty, one is drawn at random. Further sessions are named `ID~2`, `ID~3` and so on. */
@@ -39,7 +48,12 @@ export interface Options {
   readonly subscribe?: Readonly<Record<string, Qos>>;
   /** Messages a second by topic, for the placement. */
   readonly rates?: Readonly<Record<string, number>>;
-  /** Messages that wait for the application; at this number no more is read from the broker. */
+  /** When a message of QoS 1 or 2 is acknowledged. With `"arrival"` the receive queue is lost if the process ends. */
+  readonly acknowledge?: Acknowledge;
+  /**
+   * Messages of QoS 1 and 2 that a broker may send before they are acknowledged (Receive Maximum), for each session. As many of
+   * QoS 0 wait for the application, with `"arrival"` and with 3.1.1 of any QoS; then no more is read from the broker.
+   */
   readonly receiveQueue?: number;
   /** Messages that wait to be sent, in each session; at this number `publish` waits. */
   readonly sendQueue?: number;
@@ -74,6 +88,7 @@ export interface Settings {
   readonly publish: readonly string[];
   readonly subscribe: ReadonlyMap<string, Qos>;
   readonly rates: Readonly<Record<string, number>>;
+  readonly acknowledge: Acknowledge;
   readonly receiveQueue: number;
   readonly sendQueue: number;
   readonly dialTimeout: number;
@@ -104,6 +119,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     publish: [...(options.publish ?? [])],
     subscribe: new Map(Object.entries(options.subscribe ?? {})),
     rates: { ...options.rates },
+    acknowledge: options.acknowledge ?? "next",
     receiveQueue: options.receiveQueue ?? 1024,
     sendQueue: options.sendQueue ?? 256,
     dialTimeout: options.dialTimeout ?? 3,
@@ -124,6 +140,11 @@ export function check(servers: string | readonly string[], options: Options): Se
   if (settings.resume && !(options.clientId && settings.sessionExpiry)) {
     throw new RangeError("resume: expected a clientId, and a sessionExpiry above 0");
   }
+  if (!ACKNOWLEDGE.includes(settings.acknowledge)) {
+    throw new RangeError(
+      `acknowledge: ${JSON.stringify(settings.acknowledge)}: expected "next", "manual" or "arrival"`,
+    );
+  }
   checkPlacement(options.placement);
   [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
   settings.subscribe.forEach(checkQos);
@@ -131,6 +152,11 @@ export function check(servers: string | readonly string[], options: Options): Se
     checkMessage(settings.will);
   }
   return settings;
+}
+
+/** Our Receive Maximum, for each session. */
+export function receiveMaximum({ receiveQueue }: Settings): number {
+  return Math.min(receiveQueue, MOST_UNACKNOWLEDGED);
 }
 
 /** Otherwise a misspelt option would be ignored silently. */

@@ -11,6 +11,7 @@ import { Connection, type End, type Listener, type Login } from "./connection.js
 import { shuffled } from "./control.js";
 import { type Outgoing, Duties } from "./duties.js";
 import { ClosedError, type Refused, type ThicketError } from "./errors.js";
+import { Inbound, Receipt } from "./inbound.js";
 import { type Message, type Qos, received, userPairs } from "./message.js";
 import { PLACE, PLACEMENT, REDIRECTED } from "./placement.js";
 import type { Subscription, Target } from "./plan.js";
@@ -54,7 +55,7 @@ export interface Owner {
   known(): readonly Address[];
   /** The current user properties for the session's CONNECT. */
   properties(number: number): ReadonlyArray<readonly [string, string]>;
-  onMessage(number: number, message: Message, identity: string | undefined): void;
+  onMessage(number: number, message: Message, identity: string | undefined, receipt: Receipt | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
   onAsked(number: number, filter: string): void;
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
@@ -85,6 +86,7 @@ export class Session implements Listener {
   readonly #owner: Owner;
   readonly #login: Login;
   readonly #timing: Timing;
+  readonly #inbound: Inbound;
   readonly #wake = new Wake();
   #assignment: Assignment = { target: undefined, filters: new Map(), leave: "stay", requests: 0 };
   #cleanStart: boolean;
@@ -113,6 +115,9 @@ export class Session implements Listener {
     this.#login = login;
     this.#timing = timing;
     this.#cleanStart = cleanStart;
+    this.#inbound = new Inbound(login.version === 5 ? login.receiveMaximum : undefined, (receipt) =>
+      this.#onReceipt(receipt),
+    );
     this.duties = new Duties(this, owner);
   }
 
@@ -342,7 +347,7 @@ export class Session implements Listener {
         return;
       case "whenRead":
         this.#drain ??= { kind: "quiet", since: now() };
-        if (!this.duties.isSent || this.#isMoving || this.#drain.kind !== "done") {
+        if (!this.duties.isSent || !this.#inbound.isSettled || this.#isMoving || this.#drain.kind !== "done") {
           return;
         }
         break;
@@ -411,6 +416,8 @@ export class Session implements Listener {
       this.#last = connection.address;
     }
     this.duties.onInterrupted();
+    this.#inbound.onClosed();
+    this.#inbound.onConnected(connack.sessionPresent);
     if (connack.sessionPresent && this.#accepted !== undefined) {
       connection.continueFrom(this.#accepted);
     } else {
@@ -437,10 +444,30 @@ export class Session implements Listener {
     this.wake();
   }
 
-  onMessage(_connection: Connection, packet: IPublishPacket): void {
+  onMessage(connection: Connection, packet: IPublishPacket): void {
     this.#lastArrival = now();
-    const { message, identity } = received(packet);
-    this.#owner.onMessage(this.number, message, identity);
+    const { qos, messageId = 0 } = packet;
+    const reception = qos === 0 ? undefined : this.#inbound.onPublish(qos, messageId);
+    if (reception === undefined || reception instanceof Receipt) {
+      const { message, identity } = received(packet, reception);
+      this.#owner.onMessage(this.number, message, identity, reception);
+    } else if (reception === "acknowledgeAgain") {
+      connection.acknowledge(2, messageId);
+    } else if (reception === "exceeded") {
+      connection.fail(`the broker exceeded the Receive Maximum, ${this.#login.receiveMaximum}`);
+    }
+  }
+
+  /** The application has acknowledged a message. */
+  #onReceipt({ qos }: Receipt): void {
+    this.#inbound.due(qos).forEach((packetId) => this.#current?.acknowledge(qos, packetId));
+    if (this.#assignment.leave !== "stay") {
+      this.wake();
+    }
+  }
+
+  onReleased(packetId: number): void {
+    this.#inbound.onPubrel(packetId);
   }
 
   onAcknowledged(connection: Connection, packetId: number, code: number, user: UserProperties | undefined): void {

@@ -274,13 +274,14 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await there.write(packet(UNSUBACK, request[:2] + b"\0\0"))
         await there.expect(PINGREQ)
         await there.write(publication("b", b"late", 1, 7), packet(PINGRESP, b""))
-        await there.expect(PUBACK)
         await there.expect(PINGREQ)
         await there.write(packet(PINGRESP, b""))
-        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
         async for message in client:
             self.assertEqual(message.text, "late")
+            message.acknowledge()
             break
+        await there.expect(PUBACK)
+        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
         await client.close()
 
     async def test_a_session_whose_connect_is_not_answered_when_the_client_closes_is_ended(self) -> None:
@@ -384,7 +385,7 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await client.close()
 
     async def test_a_message_of_qos_2_is_delivered_once_although_its_exchange_goes_over_two_connections(self) -> None:
-        opening = asyncio.create_task(self.client(subscribe={"a": 2}).__aenter__())
+        opening = asyncio.create_task(self.client(subscribe={"a": 2}, acknowledge="arrival").__aenter__())
         connection = await self.first.next()
         await connection.accept()
         await connection.write(suback(await connection.expect(SUBSCRIBE), 2))

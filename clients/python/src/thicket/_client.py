@@ -13,7 +13,9 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from . import _control
+from ._assignment import Assignment, Leave, Login, Outgoing, Timing
 from ._errors import ClosedError, ConnectError, Refused, TakenOver, ThicketError
+from ._inbound import Receipt
 from ._ledger import Ledger
 from ._message import Message, check_message, check_qos
 from ._placement import (
@@ -30,11 +32,13 @@ from ._placement import (
 )  # fmt: skip
 from ._plan import Plan
 from ._routes import Routes
-from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
+from ._session import Session
 from ._topics import LONGEST, check_filter, check_text
 
 MOST_SESSIONS = 16
 MOST_PER_S = 1_000_000_000
+# The most that a Receive Maximum can be.
+MOST_UNACKNOWLEDGED = 65_535
 # The most brokers that are remembered.
 KNOWN = 64
 # The most denied filters that are remembered.
@@ -64,7 +68,10 @@ class Client:
     or None.
     `max_sessions`: 1 to 16.
     `publish`, `subscribe` and `rates` (messages a second by topic) announce topics to the control plane; other topics may be used too.
-    `receive_queue`: messages that wait for the application; at this number no more is read from the broker.
+    `acknowledge`: when a message of QoS 1 or 2 is acknowledged: `"next"`, when the application asks for the next one; `"manual"`, by
+    `Message.acknowledge` only; `"arrival"`, when it enters the receive queue, which is lost if the process ends.
+    `receive_queue`: messages of QoS 1 and 2 that a broker may send before they are acknowledged (Receive Maximum), for each session. As
+    many of QoS 0 wait for the application, with `"arrival"` and with 3.1.1 of any QoS; then no more is read from the broker.
     `send_queue`: messages that wait to be sent, in each session; at this number `publish` waits.
     `dial_timeout`: how long a connection to one address may take, CONNACK included. `connect_timeout`: how long `async with` tries.
     `first_pause`: longest pause before the second attempt to connect again; it doubles with each, up to `longest_pause`. Each is drawn
@@ -91,6 +98,7 @@ class Client:
         publish: Iterable[str] = (),
         subscribe: Mapping[str, int] | None = None,
         rates: Mapping[str, float] | None = None,
+        acknowledge: Literal["next", "manual", "arrival"] = "next",
         receive_queue: int = 1024,
         send_queue: int = 256,
         dial_timeout: float = 3.0,
@@ -100,22 +108,15 @@ class Client:
         quiet: float = 0.5,
     ) -> None:
         self._known, is_tls = _parse_servers([servers] if isinstance(servers, str) else servers)
-        if not 1 <= max_sessions <= MOST_SESSIONS:
-            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
-        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue)):
-            if value < 1:
-                raise ValueError(f"{name}: {value}: expected at least 1")
-        for name, whole, most in (("keep_alive", keep_alive, 0xFFFF), ("session_expiry", session_expiry, 0xFFFF_FFFF)):
-            if not (isinstance(whole, int) and 0 <= whole <= most):
-                raise ValueError(f"{name}: {whole}: expected whole seconds, 0 to {most}")
-        for name, seconds in {
-            "dial_timeout": dial_timeout, "connect_timeout": connect_timeout, "first_pause": first_pause,
-            "longest_pause": longest_pause, "quiet": quiet,
-        }.items():  # fmt: skip
-            if not seconds >= 0:
-                raise ValueError(f"{name}: {seconds}: expected seconds, 0 or more")
+        _check_numbers(
+            {"receive_queue": receive_queue, "send_queue": send_queue, "max_sessions": max_sessions},
+            {"keep_alive": (keep_alive, 0xFFFF), "session_expiry": (session_expiry, 0xFFFF_FFFF)},
+            {"dial_timeout": dial_timeout, "connect_timeout": connect_timeout, "first_pause": first_pause, "longest_pause": longest_pause,
+             "quiet": quiet},
+        )  # fmt: skip
         if resume and not (client_id and session_expiry):
             raise ValueError("resume: expected a client_id, and a session_expiry above 0")
+        _check_acknowledge(acknowledge)
         _check_placement(placement)
         _check_login(version, client_id, user_name or "", password or "")
         self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
@@ -126,20 +127,27 @@ class Client:
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
         self._resume = resume
+        self._acknowledge = acknowledge
         self._receive_queue = receive_queue
         self._send_queue = send_queue
         self._connect_timeout = connect_timeout
         self._will = will
         self._trusted = tls
         used = (tls or ssl.create_default_context()) if is_tls else None
-        self._login = Login(self.client_id, version, user_name, password, used, keep_alive, session_expiry, None)
+        self._login = Login(
+            self.client_id, version, user_name, password, used, keep_alive, session_expiry, min(receive_queue, MOST_UNACKNOWLEDGED), None
+        )
         self._timing = Timing(dial_timeout, first_pause, longest_pause, quiet)
         self._plan = Plan(max_sessions, tls=is_tls)
         self._ledger = Ledger()
         self._sessions: dict[int, Session] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._messages: deque[Message] = deque()
+        self._messages: deque[tuple[Message, Receipt | None]] = deque()
+        # Of these, the messages that no Receive Maximum bounds.
+        self._unbounded = 0
+        # Of the message that the application has.
+        self._last: Receipt | None = None
         self._subscribing: dict[str, list[asyncio.Future[int]]] = {}
         self._unsubscribing: dict[str, list[asyncio.Future[None]]] = {}
         self._granted: dict[str, int] = {}
@@ -329,22 +337,45 @@ class Client:
         return reply
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier."""
+        """The messages of all subscriptions, until the client is closed; TakenOver if another client uses its identifier.
+
+        With `acknowledge="next"` each acknowledges the one before. That is for one task; several tasks acknowledge by themselves.
+        """
         while True:
-            while self._messages:
-                was_full = self.is_full()
-                message = self._messages.popleft()
-                if was_full and not self.is_full():
-                    for session in self._sessions.values():
-                        session.resume_reading()
-                        session.wake()
+            self._acknowledge_last()
+            while (taken := self._next_message()) is not None:
+                message, self._last = taken
                 yield message
+                self._acknowledge_last()
             if isinstance(self._ended, TakenOver):
                 raise self._ended
             if self._ended is not None:
                 return
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _acknowledge_last(self) -> None:
+        """The application asks for the next message."""
+        last, self._last = self._last, None
+        if self._acknowledge == "next" and last is not None and not last.is_in_block:
+            last.acknowledge()
+
+    def _next_message(self) -> tuple[Message, Receipt | None] | None:
+        while self._messages:
+            message, receipt = self._messages.popleft()
+            was_full = self.is_full()
+            self._unbounded -= self._is_unbounded(receipt)
+            if was_full and not self.is_full():
+                for session in self._sessions.values():
+                    session.resume_reading()
+                    session.wake()
+            # When the client has ended, no acknowledgement can be sent: whoever resumes the session gets the message.
+            if receipt is None or receipt.is_acknowledged or not (receipt.is_superseded or self._ended is not None):
+                return message, receipt
+        return None
+
+    def _is_unbounded(self, receipt: Receipt | None) -> bool:
+        return self._login.version == 4 or receipt is None or receipt.is_acknowledged
 
     def _raise_if_ended(self) -> None:
         if self._ended is not None:
@@ -357,7 +388,7 @@ class Client:
     # Callbacks of sessions
 
     def is_full(self) -> bool:
-        return len(self._messages) >= self._receive_queue
+        return self._unbounded >= self._receive_queue
 
     def known(self) -> list[Address]:
         return list(self._known)
@@ -370,9 +401,13 @@ class Client:
             properties += self._asked.to_properties()
         return properties
 
-    def on_message(self, number: int, message: Message, identity: str | None) -> None:
-        if self._ledger.admits(number, message, identity):
-            self._messages.append(message)
+    def on_message(self, number: int, message: Message, identity: str | None, receipt: Receipt | None) -> None:
+        is_admitted = self._ledger.admits(number, message, identity)
+        if receipt is not None and (self._acknowledge == "arrival" or not is_admitted):
+            receipt.acknowledge()
+        if is_admitted:
+            self._messages.append((message, receipt))
+            self._unbounded += self._is_unbounded(receipt)
             self._arrived.set()
 
     def on_connected(self, number: int, address: Address, placement: str | None) -> None:
@@ -582,7 +617,7 @@ class Client:
         login = self._login
         login = Login(
             name, login.version, login.user_name, login.password, login.tls, login.keep_alive, login.session_expiry,
-            self._will if number == 1 else None,
+            login.receive_maximum, self._will if number == 1 else None,
         )  # fmt: skip
         clean_start = not (self._resume or number in self._to_be_read)
         session = Session(number, self, login, self._timing, clean_start=clean_start)
@@ -594,6 +629,30 @@ class Client:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _check_numbers(counts: Mapping[str, int], whole: Mapping[str, tuple[int, int]], times: Mapping[str, float]) -> None:
+    """Whole numbers from 1, whole seconds with the most of each, and seconds."""
+    for name, count in counts.items():
+        if not (_is_whole(count) and count >= 1):
+            raise ValueError(f"{name}: {count!r}: expected a whole number, at least 1")
+    if counts["max_sessions"] > MOST_SESSIONS:
+        raise ValueError(f"max_sessions: {counts['max_sessions']}: expected 1 to {MOST_SESSIONS}")
+    for name, (seconds, most) in whole.items():
+        if not (_is_whole(seconds) and 0 <= seconds <= most):
+            raise ValueError(f"{name}: {seconds!r}: expected whole seconds, 0 to {most}")
+    for name, time in times.items():
+        if not (isinstance(time, int | float) and time >= 0):
+            raise ValueError(f"{name}: {time!r}: expected seconds, 0 or more")
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _check_acknowledge(acknowledge: object) -> None:
+    if acknowledge not in ("next", "manual", "arrival"):
+        raise ValueError(f"acknowledge: {acknowledge!r}: expected 'next', 'manual' or 'arrival'")
 
 
 def _check_login(version: int, client_id: str, user_name: str, password: str) -> None:

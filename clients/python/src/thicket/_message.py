@@ -1,11 +1,13 @@
 """A message, sent or received."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from ._inbound import Receipt
 from ._topics import LONGEST, check_text, check_topic
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ MESSAGE_ID = "thicket-id"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was received, or that will be published."""
+    """A message that was received, or that will be published.
+
+    `async with message` acknowledges a received message at its end, unless the block raises an exception.
+    """
 
     topic: str
     payload: bytes
@@ -32,11 +37,30 @@ class Message:
     response_topic: str | None = None
     correlation_data: bytes | None = None
     user_properties: tuple[tuple[str, str], ...] = field(default=())
+    _receipt: Receipt | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     @property
     def text(self) -> str:
         """The payload as text; UnicodeDecodeError if it is not text."""
         return self.payload.decode()
+
+    def acknowledge(self) -> None:
+        """Acknowledges a received message of QoS 1 or 2 once. To be called by the task or a callback of the client's event loop.
+
+        Acknowledgements are sent in the order in which the messages arrived in their session: one that is missing holds back those
+        after it. On a connection that has ended it has no effect at QoS 1: the message comes again.
+        """
+        if self._receipt is not None:
+            self._receipt.acknowledge()
+
+    async def __aenter__(self) -> Self:
+        if self._receipt is not None:
+            self._receipt.is_in_block = True
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.acknowledge()
 
 
 def check_message(message: Message) -> None:
@@ -64,7 +88,7 @@ def check_qos(qos: int) -> None:
         raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
 
 
-def received(message: "MQTTMessage") -> tuple[Message, str | None]:
+def received(message: "MQTTMessage", receipt: Receipt | None) -> tuple[Message, str | None]:
     """The received message, and the identity that its publisher gave it."""
     properties = message.properties
     user = list(getattr(properties, "UserProperty", ()) if properties else ())
@@ -88,6 +112,7 @@ def received(message: "MQTTMessage") -> tuple[Message, str | None]:
             response_topic=response_topic if isinstance(response_topic, str) else None,
             correlation_data=correlation if isinstance(correlation, bytes) else None,
             user_properties=tuple((name, value) for name, value in user if name != MESSAGE_ID),
+            _receipt=receipt,
         ),
         identity,
     )

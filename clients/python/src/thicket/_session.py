@@ -6,17 +6,16 @@ Paho keeps the session's state (packet identifiers, messages in flight) when con
 
 import asyncio
 import contextlib
-import enum
 import os
 import random
 import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
@@ -25,12 +24,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from ._errors import ClosedError, OutcomeUnknown, Refused, ThicketError
+from ._assignment import Assignment, Leave, Login, Outgoing, Owner, Timing
+from ._errors import ClosedError, OutcomeUnknown, Refused
+from ._inbound import Inbound, Receipt, Reception
 from ._limits import Limits
-from ._message import Message, new_properties, received, to_properties
+from ._message import new_properties, received, to_properties
 from ._paho import PahoClient
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
-from ._plan import Subscription
 
 # A connection that ended sooner counts as a failed attempt.
 STABLE_S = 1.0
@@ -42,8 +42,6 @@ MOST_PLACES = 8
 MAX_IN_FLIGHT = 100
 # Messages given to Paho at once; the next ones follow when these are written.
 BATCH = 64
-# Messages of QoS 1 and 2 that a broker may send before our acknowledgements, for each session.
-RECEIVE_MAXIMUM = 1024
 # Longest wait for missing answers when the client closes.
 CLOSE_WAIT_S = 3.0
 # How often Paho checks keep alive.
@@ -54,85 +52,6 @@ USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9
 TEMPORARY = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
 # Retain Handling.
 SEND_RETAINED, SEND_RETAINED_IF_NEW, DO_NOT_SEND = 0, 1, 2
-
-
-class Leave(enum.Enum):
-    """Whether and how a session is to be left."""
-
-    STAY = enum.auto()
-    # When no more messages arrive and everything sent is acknowledged. The session ends.
-    WHEN_READ = enum.auto()
-    # When everything sent is acknowledged, or it takes too long.
-    NOW = enum.auto()
-    NOW_AND_KEEP = enum.auto()
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a session should be; only the latest counts."""
-
-    # The address that the control plane assigned, and the number of its answer: a new answer is followed even to the same address.
-    address: tuple[int, Address] | None = None
-    filters: dict[str, Subscription] = field(default_factory=dict)
-    leave: Leave = Leave.STAY
-    # Incremented when the request in the CONNECT should be repeated at once: the session then reconnects to the same address.
-    requests: int = 0
-
-
-@dataclass
-class Outgoing:
-    """A message on its way to the broker."""
-
-    message: Message
-    identity: str | None
-    reply: asyncio.Future[None]
-    # The connection on which it was given to Paho.
-    connection: int = 0
-
-
-@dataclass(frozen=True)
-class Login:
-    """How a client identifies itself to its brokers."""
-
-    client_id: str
-    version: int
-    user_name: str | None
-    password: str | None
-    tls: ssl.SSLContext | None
-    keep_alive: int
-    session_expiry: int
-    will: Message | None
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Limits and pauses, in seconds."""
-
-    dial: float
-    first_pause: float
-    longest_pause: float
-    quiet: float
-
-
-class Owner(Protocol):
-    """What a session reports to its client."""
-
-    def is_full(self) -> bool: ...
-    def known(self) -> list[Address]: ...
-    def properties(self, number: int) -> list[tuple[str, str]]: ...
-    def on_message(self, number: int, message: Message, identity: str | None) -> None: ...
-    def on_connected(self, number: int, address: Address, placement: str | None) -> None: ...
-    def on_asked(self, number: int, topic_filters: Iterable[str]) -> None: ...
-    def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None: ...
-    def on_unsubscribed(self, number: int, topic_filter: str) -> None: ...
-    def on_drained(self, number: int) -> None: ...
-    def on_better(self, topic: str, address: Address, *, is_filter: bool) -> None: ...
-    def on_refused(self, number: int, error: Refused) -> None: ...
-    def on_disconnected(self, number: int) -> None: ...
-    def on_problem(self, problem: str) -> None: ...
-    def on_taken_over(self) -> None: ...
-    def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None: ...
-    def on_left(self, number: int) -> None: ...
 
 
 @dataclass
@@ -197,6 +116,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._wake = asyncio.Event()
+        self._inbound = Inbound(login.receive_maximum if login.version == 5 else None, self._on_acknowledged)
         self._paho = self._new_paho()
         self._end: _End | None = None
         self._is_connected = False
@@ -395,7 +315,7 @@ class Session:
         login = self._login
         client = PahoClient(
             CallbackAPIVersion.VERSION2, login.client_id, protocol=paho.MQTTv5 if login.version == 5 else paho.MQTTv311,
-            clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False,
+            clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False, manual_ack=True,
         )  # fmt: skip
         if login.user_name is not None:
             client.username_pw_set(login.user_name, login.password)
@@ -419,6 +339,7 @@ class Session:
         client.on_socket_register_write = self._on_socket_register_write
         client.on_socket_unregister_write = self._on_socket_unregister_write
         client.on_pong = self._on_pong
+        client.on_pubrel = self._inbound.on_pubrel
         return client
 
     async def _connect(self, address: Address) -> None:
@@ -428,7 +349,7 @@ class Session:
             properties = new_properties(PacketTypes.CONNECT)
             if login.session_expiry:
                 properties.SessionExpiryInterval = login.session_expiry
-            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            properties.ReceiveMaximum = login.receive_maximum
             self._requests = self.assignment.requests
             user = self._owner.properties(self._number)
             if self._hops:
@@ -456,6 +377,7 @@ class Session:
     def _drop_connection(self) -> None:
         self._is_connected = False
         self._is_reading = False
+        self._inbound.on_closed()
         sock = self._socket()
         if sock is not None:
             self._loop.remove_reader(sock)
@@ -542,6 +464,7 @@ class Session:
         self._unasked.clear()
         self._doubtful |= asked
         self._subscribed -= asked
+        self._inbound.on_connected(session_present=flags.session_present)
         if not flags.session_present:
             self._on_session_lost()
             if self._is_stale:
@@ -599,7 +522,25 @@ class Session:
 
     def _on_message(self, _client: paho.Client, _userdata: object, message: paho.MQTTMessage) -> None:
         self._last_arrival = self._loop.time()
-        self._owner.on_message(self._number, *received(message))
+        reception = self._inbound.on_publish(message.qos, message.mid) if message.qos else None
+        match reception:
+            case Receipt() | None:
+                self._owner.on_message(self._number, *received(message, reception), reception)
+            case Reception.ACKNOWLEDGE_AGAIN:
+                self._paho.acknowledge(message.qos, message.mid)
+            case Reception.EXCEEDED:
+                self._end = _Lost(f"the broker exceeded the Receive Maximum, {self._login.receive_maximum}")
+                self.wake()
+            case Reception.IGNORE:
+                pass
+
+    def _on_acknowledged(self, receipt: Receipt) -> None:
+        for packet_id in self._inbound.due(receipt.qos):
+            # Without a connection: the broker sends the message again, and gets the PUBREC of QoS 2 then.
+            if self._is_connected:
+                self._paho.acknowledge(receipt.qos, packet_id)
+        if self.assignment.leave is not Leave.STAY:
+            self.wake()
 
     def _on_publish(self, _client: paho.Client, _userdata: object, mid: int, code: ReasonCode, properties: Properties | None) -> None:
         outgoing = self._waiting.pop(mid, None)
@@ -770,7 +711,7 @@ class Session:
         if leave is Leave.WHEN_READ:
             if self._drain is None:
                 self._drain = _Quiet(self._loop.time())
-            if not (is_sent and isinstance(self._drain, _Drained)):
+            if not (is_sent and isinstance(self._drain, _Drained) and self._inbound.is_settled):
                 return
         elif not is_sent and not self._is_closing_over():
             return
