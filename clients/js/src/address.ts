@@ -77,6 +77,10 @@ export function parseServers(urls: readonly string[]): Servers {
 
 function parseServer(url: string): Servers {
   const [, name = "", host = "", path = ""] = /^([a-z]+):\/\/([^/?#]+)(\/[^#]*)?$/.exec(url) ?? [];
+  if (host.includes("@")) {
+    // The URL is not shown: it may have a password.
+    throw new RangeError("servers: a URL with a user name: expected userName and password as options");
+  }
   const scheme = SCHEMES[name];
   const addresses = scheme === undefined ? [] : parseReference(host, PORTS[scheme]);
   const isWebSocket = scheme === "ws" || scheme === "wss";

@@ -4,14 +4,14 @@ import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
 import { Director } from "./director.js";
 import { ClosedError } from "./errors.js";
-import { Message, type MessageOptions, type Qos, checkMessage, checkQos } from "./message.js";
+import { Message, type MessageOptions, type Qos, checkMessage } from "./message.js";
 import { type Options, check, receiveMaximum } from "./options.js";
-import { checkFilter } from "./topics.js";
+import { type SubscriptionOptions, chosen } from "./subscription.js";
 
 /** A message that was handed over. */
 export interface Sent {
-  /** Fulfilled when the broker has acknowledged it: at QoS 0 when it is written. */
-  readonly acknowledged: Promise<void>;
+  /** Fulfilled when the broker has acknowledged it, with the reason code: at QoS 0 when it is written. */
+  readonly acknowledged: Promise<number>;
 }
 
 /**
@@ -82,11 +82,12 @@ export class Client {
     }
   }
 
-  /** Subscribes; answers the QoS that the broker grants. If the filter is subscribed already, its QoS stays. */
-  async subscribe(filter: string, qos: Qos = 0): Promise<Qos> {
-    checkFilter(filter);
-    checkQos(qos);
-    return this.#director.subscribe(filter, qos);
+  /**
+   * Subscribes; answers the QoS that the broker grants. A filter that is subscribed already with other options is subscribed again:
+   * the new options replace the old ones. With the same options nothing is sent.
+   */
+  async subscribe(filter: string, options: Qos | SubscriptionOptions = 0): Promise<Qos> {
+    return this.#director.subscribe(filter, chosen(filter, options, this.#director.version));
   }
 
   /** Ends a subscription, on all sessions. Messages in flight still arrive. */
@@ -94,10 +95,13 @@ export class Client {
     return this.#director.unsubscribe(filter);
   }
 
-  /** Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next one. */
-  async publish(topic: string, payload: Uint8Array | string = "", options: MessageOptions = {}): Promise<void> {
+  /**
+   * Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next one. Answers the reason
+   * code of the acknowledgement: 0, or 0x10 if no subscription matches and the broker reports that, which brokers do at QoS 1.
+   */
+  async publish(topic: string, payload: Uint8Array | string = "", options: MessageOptions = {}): Promise<number> {
     const { acknowledged } = await this.send(new Message(topic, payload, options));
-    await acknowledged;
+    return acknowledged;
   }
 
   /** Hands a message over, in order. Waits while the queue of its session is full. */

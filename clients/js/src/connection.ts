@@ -16,6 +16,7 @@ import { type Address, type Scheme, defaultPort, parseReference, splitAddress } 
 import { Refused } from "./errors.js";
 import { type Message, type Qos, publishSize, toProperties, userObject } from "./message.js";
 import type { Subscription } from "./plan.js";
+import { RETAIN_HANDLING } from "./subscription.js";
 
 const PACKET_TOO_LARGE = 0x95;
 const RETAIN_NOT_SUPPORTED = 0x9a;
@@ -27,10 +28,6 @@ const SESSION_TAKEN_OVER = 0x8e;
 const TEMPORARY = new Set([0x80, 0x83, 0x88, 0x89, 0x8b, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9f]);
 /** The only temporary refusal of 3.1.1: server unavailable. */
 const UNAVAILABLE_311 = 3;
-/** Retain Handling. */
-const SEND_RETAINED = 0;
-const SEND_RETAINED_IF_NEW = 1;
-const DO_NOT_SEND = 2;
 /** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
 const DISCONNECT_WAIT_MS = 3000;
 
@@ -207,9 +204,18 @@ export class Connection {
   /** Subscribes to one filter, which the session may already have if `isDoubtful`. Undefined: the connection ended before the answer. */
   async subscribe(filter: string, how: Subscription, isDoubtful: boolean): Promise<Granted | undefined> {
     return new Promise((resolve) => {
-      // The session may have the subscription, so retained messages are wanted only if it is new.
-      const retainHandling = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
-      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : retainHandling } as const;
+      const { qos, noLocal, retainAsPublished, identifier } = how.options;
+      let { retainHandling } = how.options;
+      if (how.isMoved) {
+        retainHandling = "doNotSend";
+      } else if (isDoubtful && retainHandling === "sendAtSubscribe") {
+        // The session may have the subscription, so retained messages are wanted only if it is new.
+        retainHandling = "sendIfNew";
+      }
+      const options = {
+        ...{ qos, nl: noLocal, rap: retainAsPublished, rh: RETAIN_HANDLING.indexOf(retainHandling) as 0 | 1 | 2 },
+        ...(identifier !== undefined && { properties: { subscriptionIdentifier: identifier } }),
+      };
       this.#client.subscribe(filter, options, (_error, _granted, packet) => {
         const code = packet?.granted[0];
         resolve(code === undefined ? undefined : { code: Number(code), user: packet?.properties?.userProperties });

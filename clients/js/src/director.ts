@@ -23,6 +23,7 @@ import {
 import { Plan } from "./plan.js";
 import { Routes } from "./routes.js";
 import { type Leave, type Owner, Session } from "./session.js";
+import { type Chosen, isSame } from "./subscription.js";
 import { Changes, Reply } from "./waiting.js";
 
 /** The most brokers that are remembered. */
@@ -91,7 +92,7 @@ export class Director implements Owner {
 
   /** Connects. Declared subscriptions are made on every session before the client counts as connected. */
   async open(): Promise<void> {
-    const declared = [...this.#settings.subscribe].map(([filter, qos]) => this.#wish(filter, qos));
+    const declared = [...this.#settings.subscribe].map(([filter, options]) => this.#wish(filter, options));
     await this.#asking.start();
     this.#settle();
     const { connectTimeout } = this.#settings;
@@ -150,24 +151,31 @@ export class Director implements Owner {
     return this.#login.clientId;
   }
 
+  get version(): 4 | 5 {
+    return this.#settings.version;
+  }
+
   get addresses(): ReadonlyMap<number, Address> {
     return new Map([...this.#addresses].sort(([one], [other]) => one - other));
   }
 
-  async subscribe(filter: string, qos: Qos): Promise<Qos> {
+  async subscribe(filter: string, options: Chosen): Promise<Qos> {
     this.throwIfEnded();
+    if (!isSame(this.#plan.options(filter), options)) {
+      this.#granted.delete(filter);
+    }
     const granted = this.#granted.get(filter);
     if (this.#plan.isHome(filter) && granted !== undefined) {
       return granted;
     }
-    const reply = this.#wish(filter, qos);
+    const reply = this.#wish(filter, options);
     this.#asking.soon();
     this.#settle();
     return reply.promise;
   }
 
-  #wish(filter: string, qos: Qos): Reply<Qos> {
-    this.#plan.subscribe(filter, qos);
+  #wish(filter: string, options: Chosen): Reply<Qos> {
+    this.#plan.subscribe(filter, options);
     return addTo(this.#subscribing, filter, new Reply<Qos>());
   }
 
@@ -183,7 +191,7 @@ export class Director implements Owner {
     await reply.promise;
   }
 
-  async send(message: Message): Promise<Reply<void>> {
+  async send(message: Message): Promise<Reply<number>> {
     this.throwIfEnded();
     this.#published += 1;
     const isNamed = message.qos === 2 && this.isPlaced;
@@ -200,7 +208,7 @@ export class Director implements Owner {
       this.#routes.leave(message.topic);
       throw this.#ended ?? new ClosedError("the client is closed");
     }
-    const reply = new Reply<void>();
+    const reply = new Reply<number>();
     session.duties.outgoing.push({ message, identity, reply });
     session.wake();
     return reply;
@@ -310,7 +318,7 @@ export class Director implements Owner {
     this.#plan.onAsked(number, filter);
   }
 
-  onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void {
+  onSubscribed(number: number, filter: string, options: Chosen, qos: Qos, error: ThicketError | undefined): void {
     let isDone = false;
     if (error === undefined) {
       this.#plan.onSubscribed(number, filter);
@@ -318,7 +326,10 @@ export class Director implements Owner {
       if (this.#denied.subscribe.delete(filter)) {
         this.#asking.soon();
       }
-      isDone = [number, undefined].includes(this.#plan.home(filter));
+      const wanted = this.#plan.options(filter);
+      // Options that were replaced meanwhile are asked for next.
+      isDone =
+        [number, undefined].includes(this.#plan.home(filter)) && (wanted === undefined || isSame(wanted, options));
     } else {
       isDone = !this.#plan.onRefused(number, filter);
     }
@@ -385,14 +396,14 @@ export class Director implements Owner {
     }
   }
 
-  onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
+  onSettled({ message, reply }: Outgoing, error: ThicketError | undefined, code = 0): void {
     this.#routes.leave(message.topic);
     // A denied topic is remembered, or the next request would have it again.
     if (error instanceof Refused && !this.#denied.publish.has(message.topic)) {
       this.#routes.unlearn(message.topic);
     }
     if (error === undefined) {
-      reply.resolve();
+      reply.resolve(code);
     } else {
       reply.reject(error);
     }

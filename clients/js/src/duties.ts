@@ -6,6 +6,7 @@ import { type Connection, refusal } from "./connection.js";
 import { OutcomeUnknown, type ThicketError } from "./errors.js";
 import type { Message, Qos } from "./message.js";
 import type { Owner, Session } from "./session.js";
+import { type Chosen, isSame } from "./subscription.js";
 import type { Reply } from "./waiting.js";
 
 /** Messages of QoS 1 and 2 in flight for each session; fewer if the broker demands it. */
@@ -18,7 +19,7 @@ const IDENTIFIER_NOT_FOUND = 0x92;
 export interface Outgoing {
   readonly message: Message;
   readonly identity: string | undefined;
-  readonly reply: Reply<void>;
+  readonly reply: Reply<number>;
 }
 
 /** See the module. */
@@ -31,12 +32,13 @@ export class Duties {
   readonly #inFlight = new Map<number, { outgoing: Outgoing; connection: number }>();
   #connections = 0;
   #inFlightLimit = MAX_IN_FLIGHT;
-  readonly #subscribed = new Set<string>();
+  /** With the options of each; other options are asked for by another SUBSCRIBE. */
+  readonly #subscribed = new Map<string, Chosen>();
   /** Filters in a SUBSCRIBE or UNSUBSCRIBE that is not answered yet. */
   readonly #asked = new Set<string>();
   /** The same on a connection that ended before the answer: the session may have these filters or not. */
   readonly #doubtful = new Set<string>();
-  readonly #refused = new Set<string>();
+  readonly #refused = new Map<string, Chosen>();
 
   constructor(session: Session, owner: Owner) {
     this.#session = session;
@@ -65,7 +67,7 @@ export class Duties {
 
   /** The broker does not have the session: messages in flight are published again at QoS 1; at QoS 2 their outcome is unknown. */
   onSessionLost(): void {
-    const filters = [...this.#subscribed, ...this.#doubtful].sort();
+    const filters = [...new Set([...this.#subscribed.keys(), ...this.#doubtful])].sort();
     this.#subscribed.clear();
     this.#doubtful.clear();
     filters.forEach((filter) => this.#owner.onUnsubscribed(this.#session.number, filter));
@@ -95,11 +97,12 @@ export class Duties {
 
   #subscribe(connection: Connection): void {
     const wanted = this.#session.assignment.filters;
-    for (const filter of [...this.#refused].filter((it) => !wanted.has(it))) {
+    for (const filter of [...this.#refused.keys()].filter((it) => !wanted.has(it))) {
       this.#refused.delete(filter);
     }
     for (const [filter, how] of wanted) {
-      if (this.#subscribed.has(filter) || this.#asked.has(filter) || this.#refused.has(filter)) {
+      const answered = [this.#subscribed.get(filter), this.#refused.get(filter)];
+      if (this.#asked.has(filter) || answered.some((options) => isSame(options, how.options))) {
         continue;
       }
       this.#asked.add(filter);
@@ -107,31 +110,31 @@ export class Duties {
       // One filter for each packet: so an answer with a better node concerns one filter.
       void connection.subscribe(filter, how, this.#doubtful.has(filter)).then((granted) => {
         if (granted !== undefined && connection.isReady) {
-          this.#onSubscribed(filter, granted.code, granted.user);
+          this.#onSubscribed(filter, how.options, granted.code, granted.user);
         }
       });
     }
   }
 
-  #onSubscribed(filter: string, code: number, user: UserProperties | undefined): void {
+  #onSubscribed(filter: string, options: Chosen, code: number, user: UserProperties | undefined): void {
     this.#asked.delete(filter);
     this.#doubtful.delete(filter);
     this.#session.noteBetter(filter, user, "filter");
     const error = refusal(code);
     if (error === undefined) {
-      this.#subscribed.add(filter);
-      this.#owner.onSubscribed(this.#session.number, filter, code as Qos, undefined);
+      this.#subscribed.set(filter, options);
+      this.#owner.onSubscribed(this.#session.number, filter, options, code as Qos, undefined);
     } else {
-      this.#refused.add(filter);
-      this.#owner.onSubscribed(this.#session.number, filter, 0, error);
+      this.#refused.set(filter, options);
+      this.#owner.onSubscribed(this.#session.number, filter, options, 0, error);
     }
     this.#session.wake();
   }
 
   #unsubscribe(connection: Connection): void {
     const wanted = this.#session.assignment.filters;
-    const had = [...this.#subscribed, ...this.#doubtful];
-    const surplus = had.filter((filter) => !wanted.has(filter) && !this.#asked.has(filter));
+    const had = new Set([...this.#subscribed.keys(), ...this.#doubtful]);
+    const surplus = [...had].filter((filter) => !wanted.has(filter) && !this.#asked.has(filter));
     if (surplus.length === 0) {
       return;
     }
@@ -191,6 +194,6 @@ export class Duties {
     this.#session.noteBetter(outgoing.message.topic, user, "topic");
     // The answer to a PUBREL that was sent again: the broker had completed the exchange.
     const isComplete = code === IDENTIFIER_NOT_FOUND && connection !== this.#connections;
-    this.#owner.onSettled(outgoing, isComplete ? undefined : refusal(code));
+    this.#owner.onSettled(outgoing, isComplete ? undefined : refusal(code), isComplete ? 0 : code);
   }
 }

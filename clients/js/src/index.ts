@@ -7,6 +7,7 @@ export type { Tls } from "./connection.js";
 export { ClosedError, ConnectError, OutcomeUnknown, Refused, TakenOver, ThicketError } from "./errors.js";
 export { Message, type MessageOptions, type Qos } from "./message.js";
 export type { Acknowledge, Options, Placement } from "./options.js";
+export type { RetainHandling, SubscriptionOptions } from "./subscription.js";
 
 /** Connects: {@link Client.connect}. */
 export const connect = Client.connect;

@@ -26,6 +26,12 @@ export interface MessageOptions {
   readonly userProperties?: Iterable<readonly [string, string]>;
 }
 
+/** What only received messages have. */
+interface Received {
+  readonly isText?: boolean;
+  readonly subscriptionIdentifiers?: readonly number[];
+}
+
 /** A message that was received, or that will be published. */
 export class Message {
   #receipt: Receipt | undefined;
@@ -41,8 +47,10 @@ export class Message {
   readonly responseTopic: string | undefined;
   readonly correlationData: Uint8Array | undefined;
   readonly userProperties: ReadonlyArray<readonly [string, string]>;
+  /** Of a received message: the identifiers of the subscriptions that it matches, of those that have one. */
+  readonly subscriptionIdentifiers: readonly number[];
 
-  constructor(topic: string, payload: Uint8Array | string = "", options: MessageOptions & { isText?: boolean } = {}) {
+  constructor(topic: string, payload: Uint8Array | string = "", options: MessageOptions & Received = {}) {
     this.topic = topic;
     this.payload = typeof payload === "string" ? new TextEncoder().encode(payload) : payload;
     this.qos = options.qos ?? 0;
@@ -52,6 +60,7 @@ export class Message {
     this.contentType = options.contentType;
     this.responseTopic = options.responseTopic;
     this.correlationData = options.correlationData;
+    this.subscriptionIdentifiers = options.subscriptionIdentifiers ?? [];
     this.userProperties = [...(options.userProperties ?? [])];
   }
 
@@ -86,6 +95,9 @@ export function checkMessage(message: Message): void {
   const { topic, payload, qos, expiry, contentType, responseTopic, correlationData, userProperties } = message;
   checkTopic(topic);
   checkQos(qos);
+  if (!(payload instanceof Uint8Array)) {
+    throw new TypeError(`payload: ${typeof payload}: expected text or a Uint8Array`);
+  }
   if (payload.length > LONGEST_PAYLOAD) {
     throw new RangeError(`payload: ${payload.length} bytes: expected at most ${LONGEST_PAYLOAD}`);
   }
@@ -121,6 +133,7 @@ export function received(
     qos: packet.qos,
     retain: packet.retain,
     isText: Boolean(properties.payloadFormatIndicator),
+    subscriptionIdentifiers: [properties.subscriptionIdentifier ?? []].flat(),
     userProperties: user.filter(([name]) => name !== MESSAGE_ID),
     ...given({
       expiry: properties.messageExpiryInterval,

@@ -2,7 +2,8 @@
 
 import { type Address, type Scheme, parseServers } from "./address.js";
 import type { Tls } from "./connection.js";
-import { type Message, type Qos, checkMessage, checkQos } from "./message.js";
+import { Message, type Qos, checkMessage } from "./message.js";
+import { type Chosen, type SubscriptionOptions, chosen } from "./subscription.js";
 import { LONGEST, checkFilter, checkText } from "./topics.js";
 
 /** The most sessions that a client may request. */
@@ -45,7 +46,7 @@ export interface Options {
   /** Topics or filters that will be published to, for the placement; others may be used too. */
   readonly publish?: Iterable<string>;
   /** What to subscribe to from the beginning. */
-  readonly subscribe?: Readonly<Record<string, Qos>>;
+  readonly subscribe?: Readonly<Record<string, Qos | SubscriptionOptions>>;
   /** Messages a second by topic, for the placement. */
   readonly rates?: Readonly<Record<string, number>>;
   /** When a message of QoS 1 or 2 is acknowledged. With `"arrival"` the receive queue is lost if the process ends. */
@@ -86,7 +87,7 @@ export interface Settings {
   readonly placement: Placement;
   readonly maxSessions: number;
   readonly publish: readonly string[];
-  readonly subscribe: ReadonlyMap<string, Qos>;
+  readonly subscribe: ReadonlyMap<string, Chosen>;
   readonly rates: Readonly<Record<string, number>>;
   readonly acknowledge: Acknowledge;
   readonly receiveQueue: number;
@@ -100,13 +101,18 @@ export interface Settings {
 
 /** Checks options; RangeError that names the key if one is invalid. */
 export function check(servers: string | readonly string[], options: Options): Settings {
+  checkTypes(servers, options);
   const { scheme, path, addresses } = parseServers(typeof servers === "string" ? [servers] : servers);
+  const version = options.version ?? 5;
+  if (version !== 4 && version !== 5) {
+    throw new RangeError(`version: ${JSON.stringify(version)}: expected 4 (3.1.1) or 5 (5.0)`);
+  }
   const settings: Settings = {
     scheme,
     path,
     addresses,
     clientId: options.clientId || `thicket-${randomName()}`,
-    version: options.version ?? 5,
+    version,
     userName: options.userName,
     password: options.password,
     tls: options.tls,
@@ -117,7 +123,9 @@ export function check(servers: string | readonly string[], options: Options): Se
     placement: options.version === 4 || options.placement === null ? null : (options.placement ?? "mqtt"),
     maxSessions: options.maxSessions ?? 4,
     publish: [...(options.publish ?? [])],
-    subscribe: new Map(Object.entries(options.subscribe ?? {})),
+    subscribe: new Map(
+      Object.entries(options.subscribe ?? {}).map(([filter, how]) => [filter, chosen(filter, how, version)]),
+    ),
     rates: { ...options.rates },
     acknowledge: options.acknowledge ?? "next",
     receiveQueue: options.receiveQueue ?? 1024,
@@ -134,9 +142,6 @@ export function check(servers: string | readonly string[], options: Options): Se
   if (IS_BROWSER && scheme !== "ws" && scheme !== "wss") {
     throw new RangeError(`servers: ${scheme}: expected ws or wss, as a browser has WebSocket only`);
   }
-  if (settings.version !== 4 && settings.version !== 5) {
-    throw new RangeError(`version: ${settings.version}: expected 4 (3.1.1) or 5 (5.0)`);
-  }
   if (settings.resume && !(options.clientId && settings.sessionExpiry)) {
     throw new RangeError("resume: expected a clientId, and a sessionExpiry above 0");
   }
@@ -146,12 +151,39 @@ export function check(servers: string | readonly string[], options: Options): Se
     );
   }
   checkPlacement(options.placement);
-  [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
-  settings.subscribe.forEach(checkQos);
+  settings.publish.forEach(checkFilter);
   if (settings.will !== undefined) {
     checkMessage(settings.will);
   }
   return settings;
+}
+
+/** TypeError that names the option. */
+function checkTypes(servers: unknown, options: Options): void {
+  const isText = (it: unknown): boolean => typeof it === "string";
+  const expect = (name: string, value: unknown, isExpected: boolean, expected: string): void => {
+    if (value !== undefined && !isExpected) {
+      throw new TypeError(`${name}: ${value === null ? "null" : typeof value}: expected ${expected}`);
+    }
+  };
+  expect("servers", servers ?? null, isText(servers) || (Array.isArray(servers) && servers.every(isText)), "URLs");
+  const { will, publish, subscribe, rates, tls } = options;
+  const asText = ["clientId", "userName", "password"] as const;
+  asText.forEach((name) => expect(name, options[name], isText(options[name]), "text"));
+  const asNumber = [
+    "keepAlive", "sessionExpiry", "maxSessions", "receiveQueue", "sendQueue",
+    "dialTimeout", "connectTimeout", "firstPause", "longestPause", "quiet",
+  ] as const; // prettier-ignore
+  asNumber.forEach((name) => expect(name, options[name], typeof options[name] === "number", "a number"));
+  expect("resume", options.resume, typeof options.resume === "boolean", "true or false");
+  expect("will", will, will instanceof Message, "a Message");
+  // A text would be taken for a list of topics of one character each.
+  const isList = typeof publish === "object" && publish !== null && Symbol.iterator in publish;
+  expect("publish", publish, isList, "a list of topics");
+  const isObject = (it: unknown): boolean => typeof it === "object" && it !== null && !Array.isArray(it);
+  expect("subscribe", subscribe, isObject(subscribe), "an object of filters");
+  expect("rates", rates, isObject(rates), "an object of topics");
+  expect("tls", tls, isObject(tls), "an object");
 }
 
 /** Our Receive Maximum, for each session. */

@@ -9,13 +9,13 @@
  */
 
 import type { Address } from "./address.js";
-import type { Qos } from "./message.js";
 import { type Placed, unite } from "./placement.js";
+import type { Chosen } from "./subscription.js";
 import { overlap } from "./topics.js";
 
 /** How a session should have a filter. */
 export interface Subscription {
-  readonly qos: Qos;
+  readonly options: Chosen;
   /** Another session has it too, and has received the retained messages. */
   readonly isMoved: boolean;
 }
@@ -69,7 +69,7 @@ const newSlot = (target?: Target): Slot => ({ target, isLeaving: false, draining
 export class Plan {
   readonly #maxSessions: number;
   #answers = 0;
-  readonly #qos = new Map<string, Qos>();
+  readonly #options = new Map<string, Chosen>();
   readonly #home = new Map<string, number>();
   readonly #at = new Sessions();
   /** Sessions with a SUBSCRIBE or UNSUBSCRIBE that is not answered yet. */
@@ -86,19 +86,23 @@ export class Plan {
     return [...this.#home.keys()];
   }
 
-  /** The application wants a filter. One that overlaps another joins its session. */
-  subscribe(filter: string, qos: Qos): void {
+  /** The application wants a filter. One that overlaps another joins its session. New options replace the old ones. */
+  subscribe(filter: string, options: Chosen): void {
     if (!this.#home.has(filter)) {
       this.#home.set(filter, [...this.#home].find(([other]) => overlap(filter, other))?.[1] ?? 1);
     }
-    this.#qos.set(filter, qos);
+    this.#options.set(filter, options);
   }
 
   /** The application does not want a filter any more. Returns whether a session has it. */
   unsubscribe(filter: string): boolean {
     this.#home.delete(filter);
-    this.#qos.delete(filter);
+    this.#options.delete(filter);
     return this.#at.has(filter);
+  }
+
+  options(filter: string): Chosen | undefined {
+    return this.#options.get(filter);
   }
 
   home(filter: string): number | undefined {
@@ -269,9 +273,13 @@ export class Plan {
     }
     for (const [filter, home] of this.#home) {
       const sessions = this.#at.of(filter);
+      const options = this.#options.get(filter);
+      if (options === undefined) {
+        continue;
+      }
       if (home === number || (sessions.has(number) && !sessions.has(home))) {
         const isMoved = [...sessions].some((session) => session !== number);
-        filters.set(filter, { qos: this.#qos.get(filter) ?? 0, isMoved });
+        filters.set(filter, { options, isMoved });
       }
     }
     return filters;

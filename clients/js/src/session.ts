@@ -15,6 +15,7 @@ import { Inbound, Receipt } from "./inbound.js";
 import { type Message, type Qos, received, userPairs } from "./message.js";
 import { PLACE, PLACEMENT, REDIRECTED } from "./placement.js";
 import type { Subscription, Target } from "./plan.js";
+import type { Chosen } from "./subscription.js";
 import { Wake, now } from "./waiting.js";
 
 /** A connection that ended sooner counts as a failed attempt. */
@@ -58,7 +59,7 @@ export interface Owner {
   onMessage(number: number, message: Message, identity: string | undefined, receipt: Receipt | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
   onAsked(number: number, filter: string): void;
-  onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
+  onSubscribed(number: number, filter: string, options: Chosen, qos: Qos, error: ThicketError | undefined): void;
   onUnsubscribed(number: number, filter: string): void;
   onDrained(number: number): void;
   onBetter(topic: string, address: Address, kind: "filter" | "topic"): void;
@@ -66,7 +67,7 @@ export interface Owner {
   onDisconnected(number: number): void;
   onProblem(problem: string): void;
   onTakenOver(): void;
-  onSettled(outgoing: Outgoing, error: ThicketError | undefined): void;
+  onSettled(outgoing: Outgoing, error: ThicketError | undefined, code?: number): void;
   onLeft(number: number): void;
 }
 

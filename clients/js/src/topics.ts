@@ -35,14 +35,17 @@ export function checkFilter(filter: string): void {
 }
 
 function check(text: string, what: string): void {
-  if (typeof text !== "string" || text === "") {
+  if (text === "") {
     throw new RangeError(`${what} ${JSON.stringify(text)}: expected at least one character`);
   }
   checkText(text, what);
 }
 
-/** Throws RangeError unless `text` fits into a packet. */
+/** Throws RangeError unless `text` fits into a packet, TypeError if it is no text. */
 export function checkText(text: string, what: string): void {
+  if (typeof text !== "string") {
+    throw new TypeError(`${what}: ${typeof text}: expected text`);
+  }
   if (text.includes("\0") || new TextEncoder().encode(text).length > LONGEST) {
     const shown = JSON.stringify(text.slice(0, 50));
     throw new RangeError(`${what} ${shown}: expected at most ${LONGEST} bytes, without U+0000`);

@@ -264,14 +264,15 @@ describe("redirection", () => {
     await there.expect("pingreq");
     const late = { topic: "b", payload: "late", qos: /** @type {const} */ (1), retain: false, dup: false };
     there.write({ cmd: "publish", ...late, messageId: 7 }, { cmd: "pingresp" });
-    await there.expect("puback");
     await there.expect("pingreq");
     there.write({ cmd: "pingresp" });
-    assert.equal((await there.expect("disconnect")).properties?.sessionExpiryInterval, 0);
-    for await (const { text } of client) {
-      assert.equal(text, "late");
+    for await (const message of client) {
+      assert.equal(message.text, "late");
+      message.acknowledge();
       break;
     }
+    await there.expect("puback");
+    assert.equal((await there.expect("disconnect")).properties?.sessionExpiryInterval, 0);
     [back, there].forEach((it) => it.close());
     await client.close();
   });
@@ -495,7 +496,7 @@ describe("exchanges", () => {
 
   test("a message of QoS 2 is delivered once although its exchange goes over two connections", async (t) => {
     const { first, open } = await twoBrokers(t);
-    const opening = open({ subscribe: { a: 2 } });
+    const opening = open({ subscribe: { a: 2 }, acknowledge: "arrival" });
     const connection = await first.next();
     connection.accept();
     connection.grant(await connection.expect("subscribe"), 2);
@@ -667,7 +668,75 @@ describe("credentials", () => {
   });
 });
 
+describe("subscriptions", () => {
+  const all = /** @type {const} */ ({
+    qos: 1, noLocal: true, retainAsPublished: true, retainHandling: "doNotSend", identifier: 300,
+  }); // prettier-ignore
+
+  test("the options of a subscription go to the broker, and new ones replace them", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: all } });
+    const connection = await first.next();
+    connection.accept();
+    let request = await connection.expect("subscribe");
+    assert.deepEqual({ ...request.subscriptions[0] }, { topic: "a", qos: 1, nl: true, rap: true, rh: 2 });
+    assert.equal(request.properties?.subscriptionIdentifier, 300);
+    connection.grant(request, 1);
+    const client = await opening;
+    assert.equal(await client.subscribe("a", { ...all }), 1);
+    const replacing = client.subscribe("a", { qos: 2, retainHandling: "sendIfNew" });
+    request = await connection.expect("subscribe");
+    assert.deepEqual({ ...request.subscriptions[0] }, { topic: "a", qos: 2, nl: false, rap: false, rh: 1 });
+    assert.equal(request.properties?.subscriptionIdentifier, undefined, "nothing was sent for the same options");
+    connection.grant(request, 2);
+    assert.equal(await replacing, 2);
+    const properties = { subscriptionIdentifier: [300, 7] };
+    connection.write({ cmd: "publish", topic: "a", payload: "1", qos: 0, retain: false, dup: false, properties });
+    for await (const { subscriptionIdentifiers } of client) {
+      assert.deepEqual(subscriptionIdentifiers, [300, 7]);
+      break;
+    }
+    connection.close();
+    const back = await first.next();
+    back.accept();
+    request = await back.expect("subscribe");
+    assert.equal(request.subscriptions[0]?.rh, 1, "a session that was lost is subscribed with the new options");
+    await client.close();
+  });
+
+  test("of two replacements in a row the last one counts", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const one = client.subscribe("a", 0);
+    const request = await connection.expect("subscribe");
+    const other = client.subscribe("a", 1);
+    connection.grant(request, 0);
+    connection.grant(await connection.expect("subscribe"), 1);
+    assert.deepEqual(await Promise.all([one, other]), [1, 1]);
+    await client.close();
+  });
+});
+
 describe("errors", () => {
+  test("the reason code of an acknowledgement is returned", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    for (const reasonCode of [0, 0x10]) {
+      const publishing = client.publish("t", "1", { qos: 1 });
+      const { messageId = 0 } = await connection.expect("publish");
+      connection.write({ cmd: "puback", messageId, reasonCode });
+      assert.equal(await publishing, reasonCode);
+    }
+    assert.equal(await client.publish("t"), 0);
+    await client.close();
+  });
+
   test("refusals are told with their code", async (t) => {
     const { first, open } = await twoBrokers(t);
     const refused = open();
@@ -739,6 +808,32 @@ describe("errors", () => {
       const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
       await assert.rejects(connect(servers, options), isNamed, name);
     }
+  });
+
+  test("arguments of wrong types are named", async () => {
+    /** @type {Record<string, [unknown, object]>} */
+    const wrong = {
+      "servers: number": [5, {}],
+      "servers: object": [[5], {}],
+      "clientId: number": ["mqtt://a", { clientId: 5 }],
+      "password: object": ["mqtt://a", { password: new Uint8Array(1) }],
+      "keepAlive: string": ["mqtt://a", { keepAlive: "60" }],
+      "resume: string": ["mqtt://a", { resume: "yes" }],
+      "will: string": ["mqtt://a", { will: "gone" }],
+      "publish: string": ["mqtt://a", { publish: "topic" }],
+      "subscribe: object": ["mqtt://a", { subscribe: ["a"] }],
+      "rates: number": ["mqtt://a", { rates: 5 }],
+      "noLocal: 1": ["mqtt://a", { subscribe: { a: { noLocal: 1 } } }],
+    };
+    for (const [name, [servers, options]] of Object.entries(wrong)) {
+      const opening = connect(/** @type {string} */ (servers), options);
+      await assert.rejects(opening, (error) => error instanceof TypeError && error.message.startsWith(name), name);
+    }
+    const secret = connect("mqtt://u:secret@a");
+    await assert.rejects(
+      secret,
+      (error) => error instanceof RangeError && /userName/.test(error.message) && !/secret/.test(error.message),
+    );
   });
 
   test("messages that no packet can hold are refused", async (t) => {

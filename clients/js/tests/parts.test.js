@@ -12,6 +12,7 @@ import { publishSize, toProperties } from "../dist/message.js";
 import { parseAnswer, requestProperties, toRequest } from "../dist/placement.js";
 import { Plan } from "../dist/plan.js";
 import { Routes } from "../dist/routes.js";
+import { chosen } from "../dist/subscription.js";
 import { checkFilter, checkTopic, matches, overlap } from "../dist/topics.js";
 
 describe("topics", () => {
@@ -156,7 +157,7 @@ describe("plan", () => {
 
   test("a filter stays at its old session until the new one has it", () => {
     const plan = new Plan(4);
-    plan.subscribe("a", 1);
+    plan.subscribe("a", chosen("a", 1, 5));
     plan.onSubscribed(1, "a");
     assert.deepEqual(plan.apply(new Map([[1, placed()], [2, placed("a")]])), ["a"]); // prettier-ignore
     assert.deepEqual([...plan.filters(1).keys(), ...plan.filters(2).keys()], ["a", "a"]);
@@ -170,7 +171,7 @@ describe("plan", () => {
 
   test("a filter is unsubscribed when no session may have it", () => {
     const plan = new Plan(4);
-    plan.subscribe("a", 2);
+    plan.subscribe("a", chosen("a", 2, 5));
     plan.onSubscribed(1, "a");
     plan.moveTo("a", plan.sessionAt("y:1") ?? 0);
     plan.onAsked(2, "a");
@@ -179,14 +180,14 @@ describe("plan", () => {
     assert.equal(plan.isUnsubscribed("a"), false, "the second may have it");
     plan.onRefused(2, "a");
     assert.equal(plan.isUnsubscribed("a"), true);
-    plan.subscribe("a", 2);
+    plan.subscribe("a", chosen("a", 2, 5));
     plan.onSubscribed(1, "a");
     assert.equal(plan.isUnsubscribed("a"), true, "it is wanted again");
   });
 
   test("a session that has not answered is not relied on", () => {
     const plan = new Plan(4);
-    plan.subscribe("a", 2);
+    plan.subscribe("a", chosen("a", 2, 5));
     plan.onAsked(1, "a");
     const elsewhere = new Map([[1, placed()], [2, placed("a")]]); // prettier-ignore
     assert.deepEqual(plan.apply(elsewhere), ["a"], "its messages may come over both");
@@ -211,7 +212,7 @@ describe("plan", () => {
 
   test("a filter that the new session is refused stays", () => {
     const plan = new Plan(4);
-    plan.subscribe("a", 1);
+    plan.subscribe("a", chosen("a", 1, 5));
     plan.onSubscribed(1, "a");
     plan.moveTo("a", 2);
     assert.equal(plan.onRefused(2, "a"), true);
@@ -223,8 +224,8 @@ describe("plan", () => {
     const plan = new Plan(2);
     plan.noteAddress(1, "a:1");
     assert.deepEqual(["a:1", "b:1", "b:1", "c:1"].map((address) => plan.sessionAt(address)), [1, 2, 2, undefined]); // prettier-ignore
-    plan.subscribe("x/#", 0);
-    plan.subscribe("x/1", 0);
+    plan.subscribe("x/#", chosen("x/#", 0, 5));
+    plan.subscribe("x/1", chosen("x/1", 0, 5));
     assert.equal(plan.moveTo("x/1", 2), false, "a filter that overlaps another stays with it");
   });
 });

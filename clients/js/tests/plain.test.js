@@ -63,7 +63,7 @@ test("a server that says nothing is given up", async (t) => {
 test("the examples of the README run", async (t) => {
   const port = (await startMosquitto(t)) ?? (await startCluster(t, 1))[0]?.ports.mqtt;
   const examples = await examplesOfReadme();
-  assert.equal(examples.length, 3);
+  assert.equal(examples.length, 5);
   for (const example of examples.filter((code) => !code.includes(":18840"))) {
     const stdout = await run(example.replaceAll(/localhost:188[345]/g, `127.0.0.1:${port}`));
     assert.notEqual(stdout, "", example);

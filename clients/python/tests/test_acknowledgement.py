@@ -95,6 +95,38 @@ class Killed(unittest.IsolatedAsyncioTestCase):
         self.assertLess(len(before) + len(after), COUNT + 1)
 
 
+class Blocking(unittest.TestCase):
+    def test_a_program_without_an_event_loop_publishes_and_receives(self) -> None:
+        cluster = support.start_cluster(1)
+        self.addCleanup(cluster.close_logs)
+        self.addCleanup(cluster.stop)
+        (url,) = urls(cluster)
+        options: dict[str, Any] = {"client_id": "script", "resume": True, "subscribe": {"a": 1}}
+        with thicket.BlockingClient(thicket.Client(url, **options)) as client:
+            self.assertEqual(list(client.sessions), [1])
+            for number in range(3):
+                self.assertEqual(client.publish("a", str(number), qos=1), 0)
+            with self.assertRaises(KeyError), client.receive() or thicket.Message("a", b"none"):
+                raise KeyError
+        with thicket.BlockingClient(thicket.Client(url, **options)) as client:
+            found = []
+            for message in client:
+                with message:
+                    found.append(message.text)
+                if len(found) == 3:
+                    break
+            self.assertEqual(found, ["0", "1", "2"], "the first was not acknowledged")
+            with self.assertRaises(TimeoutError):
+                client.receive(timeout=0.1)
+        with self.assertRaisesRegex(RuntimeError, "not open"):
+            client.publish("a")
+
+    def test_where_nobody_listens_is_told(self) -> None:
+        client = thicket.Client(f"mqtt://127.0.0.1:{support.free_port()}", connect_timeout=0.3)
+        with self.assertRaises(thicket.ConnectError), thicket.BlockingClient(client):
+            pass
+
+
 class ByHand(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         self.broker = await self.enterAsyncContext(HandBroker())

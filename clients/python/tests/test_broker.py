@@ -500,6 +500,63 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
             await twice
         await client.close()
 
+    async def test_the_options_of_a_subscription_go_to_the_broker_and_new_ones_replace_them(self) -> None:
+        options = thicket.SubscriptionOptions(thicket.Qos.AT_LEAST_ONCE, True, True, thicket.RetainHandling.DO_NOT_SEND, 300)
+        opening = asyncio.create_task(self.client(subscribe={"a": options}).__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        request = await connection.expect(SUBSCRIBE)
+        # Property 0x0B, the variable byte integer 300; QoS 1, No Local 4, Retain As Published 8, Retain Handling 2 << 4.
+        self.assertEqual(request[2:], b"\x03\x0b\xac\x02" + support.text("a") + b"\x2d")
+        await connection.write(suback(request, 1))
+        client = await opening
+        same = await client.subscribe("a", 1, no_local=True, retain_as_published=True, retain_handling=2, identifier=300)
+        self.assertIs(same, thicket.Qos.AT_LEAST_ONCE)
+        replacing = asyncio.create_task(client.subscribe("a", 2, retain_handling=1))
+        request = await connection.expect(SUBSCRIBE)
+        self.assertEqual(request[2:], b"\0" + support.text("a") + b"\x12", "nothing was sent for the same options")
+        await connection.write(suback(request, 2))
+        self.assertEqual(await replacing, 2)
+        # Both identifiers of a message that matches two subscriptions.
+        identifiers = b"\x05\x0b\xac\x02\x0b\x07"
+        await connection.write(packet(PUBLISH, support.text("a") + identifiers + b"1"))
+        async for message in client:
+            self.assertEqual(message.subscription_identifiers, (300, 7))
+            break
+        connection.close()
+        back = await self.first.next()
+        await back.accept()
+        self.assertEqual((await back.expect(SUBSCRIBE))[-1], 0x12, "a session that was lost is subscribed with the new options")
+        await client.close()
+
+    async def test_of_two_replacements_in_a_row_the_last_one_counts(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        first = asyncio.create_task(client.subscribe("a", 0))
+        request = await connection.expect(SUBSCRIBE)
+        second = asyncio.create_task(client.subscribe("a", 1))
+        await asyncio.sleep(0)
+        await connection.write(suback(request, 0))
+        request = await connection.expect(SUBSCRIBE)
+        await connection.write(suback(request, 1))
+        self.assertEqual(await asyncio.gather(first, second), [1, 1])
+        await client.close()
+
+    async def test_the_reason_code_of_an_acknowledgement_is_returned(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        for code in (0, 0x10):
+            publishing = asyncio.create_task(client.publish("t", "1", qos=1))
+            sent = await connection.expect(PUBLISH)
+            await connection.write(packet(PUBACK, sent[3:5] + bytes([code, 0])))
+            self.assertEqual(await publishing, code)
+        self.assertEqual(await client.publish("t"), 0)
+        await client.close()
+
     async def test_refusals_are_told_with_their_code(self) -> None:
         opening = asyncio.create_task(self.client().__aenter__())
         await (await self.first.next()).write(refusal(BAD_LOGIN))
@@ -617,14 +674,40 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "qos": {"subscribe": {"a": 3}},
             "rates": {"rates": {"a": -1}},
             "rates: nan": {"rates": {"a": float("nan")}},
+            "expected user_name": {"servers": "mqtt://u:secret@a"},
+            "servers: 5": {"servers": 5},
+            "servers: \\[5": {"servers": [5]},
+            "publish: 'topic'": {"publish": "topic"},
+            "publish: 5": {"publish": 5},
+            "subscribe: \\['a'\\]": {"subscribe": ["a"]},
+            "rates: 5": {"rates": 5},
+            "rates: 'x'": {"rates": {"a": "x"}},
+            "user_name: int": {"user_name": 5},
+            "password: bytes": {"password": b"p"},
+            "client_id: int": {"client_id": 5},
+            "tls: bool": {"tls": True},
+            "keep_alive: True": {"keep_alive": True},
+            "acknowledge: 'later'": {"acknowledge": "later"},
+            "qos: '1'": {"subscribe": {"a": "1"}},
+            "no_local: 1": {"subscribe": {"a": thicket.SubscriptionOptions(0, 1)}},  # type: ignore[arg-type]
+            "retain_handling: 3": {"subscribe": {"a": thicket.SubscriptionOptions(retain_handling=3)}},
+            "identifier: 0": {"subscribe": {"a": thicket.SubscriptionOptions(identifier=0)}},
+            "shared subscription": {"subscribe": {"$share/g/a": thicket.SubscriptionOptions(no_local=True)}},
+            "version 5": {"version": 4, "subscribe": {"a": thicket.SubscriptionOptions(identifier=1)}},
             "client_id: 'c": {"client_id": "c" * 65_536},
             "client_id: 'a": {"client_id": "a\0b"},
             "user_name": {"user_name": "u" * 65_536},
             "password: expected": {"password": "p" * 65_536},
         }
         for name, options in wrong.items():
-            with self.subTest(name), self.assertRaisesRegex(ValueError, name):
+            with self.subTest(name), self.assertRaisesRegex(ValueError, name) as caught:
                 thicket.Client(**{"servers": "mqtt://a", **options})
+            self.assertNotIn("secret", str(caught.exception))
+
+    def test_only_what_is_documented_has_a_name_without_an_underscore(self) -> None:
+        names = {name for name in dir(thicket.Client("mqtt://a")) if not name.startswith("_")}
+        properties = {"client_id", "is_placed", "last_problem", "sessions"}
+        self.assertEqual(names, properties | {"close", "publish", "send", "subscribe", "unsubscribe", "wait_for_sessions"})
 
     async def test_messages_that_no_packet_can_hold_are_refused(self) -> None:
         client = thicket.Client("mqtt://a")
@@ -635,10 +718,16 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "user_properties": {"user_properties": [("k", "v" * 65_536)]},
             "expiry": {"expiry": -1},
             "qos": {"qos": 3},
+            "payload: int": {"payload": 5},
+            "correlation_data: str": {"correlation_data": "x"},
+            "topic: int": {"topic": 5},
+            "user_properties: int": {"user_properties": [("k", 1)]},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):
-                await client.publish("t", **options)
+                await client.publish(**{"topic": "t", **options})
+        with self.assertRaisesRegex(ValueError, "filter: int"):
+            await client.subscribe(5)  # type: ignore[arg-type]
         with self.assertRaisesRegex(ValueError, "payload: str"):
             await client.send(thicket.Message("t", "text"))  # type: ignore[arg-type]
 

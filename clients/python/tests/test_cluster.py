@@ -237,7 +237,7 @@ class Mosquitto(unittest.IsolatedAsyncioTestCase):
 
     def test_the_examples_of_the_readme_and_of_the_page_run(self) -> None:
         examples = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in (README, PAGE)]
-        self.assertEqual([len(of_page) for of_page in examples], [3, 1])
+        self.assertEqual([len(of_page) for of_page in examples], [6, 1])
         for example in examples[0] + examples[1]:
             if ":18840" in example:
                 continue

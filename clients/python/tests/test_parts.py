@@ -4,6 +4,7 @@ import itertools
 import json
 import unittest
 
+import thicket
 from thicket import Message
 from thicket._ledger import Ledger
 from thicket._placement import Placed, Request, parse_answer, parse_reference, to_request
@@ -90,7 +91,7 @@ class Moves(unittest.TestCase):
     def test_a_filter_is_at_its_new_session_before_it_leaves_the_old_one(self) -> None:
         plan = Plan(4, tls=False)
         for topic_filter in ("a", "b"):
-            plan.subscribe(topic_filter, 2)
+            plan.subscribe(topic_filter, thicket.SubscriptionOptions(2))
             plan.on_subscribed(1, topic_filter)
         self.assertEqual(plan.apply({1: Placed("x:1", None, [], ["a"]), 2: Placed("y:1", None, [], ["b"])}), ["b"])
         self.assertEqual((sorted(plan.filters(1)), sorted(plan.filters(2))), (["a", "b"], ["b"]))
@@ -109,7 +110,7 @@ class Moves(unittest.TestCase):
 
     def test_a_filter_is_unsubscribed_when_no_session_may_have_it(self) -> None:
         plan = Plan(4, tls=False)
-        plan.subscribe("a", 2)
+        plan.subscribe("a", thicket.SubscriptionOptions(2))
         plan.on_subscribed(1, "a")
         plan.move_to("a", plan.session_at(("y", 1)) or 0)
         plan.on_asked(2, "a")
@@ -118,13 +119,13 @@ class Moves(unittest.TestCase):
         self.assertFalse(plan.is_unsubscribed("a"), "the second may have it")
         plan.on_refused(2, "a")
         self.assertTrue(plan.is_unsubscribed("a"))
-        plan.subscribe("a", 2)
+        plan.subscribe("a", thicket.SubscriptionOptions(2))
         plan.on_subscribed(1, "a")
         self.assertTrue(plan.is_unsubscribed("a"), "it is wanted again")
 
     def test_a_session_that_has_not_answered_is_not_relied_on(self) -> None:
         plan = Plan(4, tls=False)
-        plan.subscribe("a", 2)
+        plan.subscribe("a", thicket.SubscriptionOptions(2))
         plan.on_asked(1, "a")
         elsewhere = {1: Placed("x:1", None, [], []), 2: Placed("y:1", None, [], ["a"])}
         self.assertEqual(plan.apply(elsewhere), ["a"], "its messages may come over both")

@@ -5,13 +5,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use thicket_mqtt::{Qos, ReasonCode};
-use thicket_session::client::{CleanStart, Client, ClientConfig};
+use thicket_session::client::{AcknowledgementMode, CleanStart, Client, ClientConfig};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::control::{Control, Placing};
 use crate::endpoint::Address;
-use crate::options::{Options, Placement};
+use crate::options::{Acknowledge, Options, Placement, SubscriptionOptions};
 use crate::placement::{Answer, Entry, PLACE, Placed, Request, session_name};
 use crate::plan::Plan;
 use crate::random;
@@ -31,7 +31,11 @@ const LATE: Duration = Duration::from_secs(2);
 /// What the application requests.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Subscribe(String, Qos, oneshot::Sender<Result<Qos, Error>>),
+    Subscribe(
+        String,
+        SubscriptionOptions,
+        oneshot::Sender<Result<Qos, Error>>,
+    ),
     Unsubscribe(String, oneshot::Sender<Result<(), Error>>),
     Close(oneshot::Sender<()>),
 }
@@ -119,8 +123,8 @@ impl Director {
 
     /// Runs until the client is closed, dropped, or taken over.
     pub(crate) async fn run(mut self) {
-        for (filter, qos) in self.options.subscribe.clone() {
-            self.plan.subscribe(&filter, qos);
+        for (filter, options) in self.options.subscribe.clone() {
+            self.plan.subscribe(&filter, options);
         }
         if self.control.is_some() {
             self.ask();
@@ -158,14 +162,17 @@ impl Director {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Subscribe(filter, qos, reply) => {
+            Command::Subscribe(filter, options, reply) => {
+                if self.plan.options(&filter) != Some(options) {
+                    self.granted.remove(&filter);
+                }
                 if let (true, Some(granted)) =
                     (self.plan.is_home(&filter), self.granted.get(&filter))
                 {
                     let _ = reply.send(Ok(*granted));
                     return;
                 }
-                self.plan.subscribe(&filter, qos);
+                self.plan.subscribe(&filter, options);
                 self.subscribing.entry(filter).or_default().push(reply);
                 self.ask_soon(GATHER);
             }
@@ -209,7 +216,11 @@ impl Director {
                 // If the receiver is gone, so is the session.
                 let _ = agreed.send(self.plan.on_asking(number, filters, ask));
             }
-            Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
+            Report::Subscribed {
+                filter,
+                options,
+                result,
+            } => self.on_subscribed(number, &filter, options, result),
             Report::Unsubscribed { filter } => self.plan.on_unsubscribed(number, &filter),
             Report::Drained => {
                 let over = self.plan.on_drained(number);
@@ -261,11 +272,21 @@ impl Director {
         }
     }
 
-    fn on_subscribed(&mut self, number: usize, filter: &str, result: Result<ReasonCode, Error>) {
+    fn on_subscribed(
+        &mut self,
+        number: usize,
+        filter: &str,
+        options: SubscriptionOptions,
+        result: Result<ReasonCode, Error>,
+    ) {
         let result = match result {
             Ok(code) => {
                 self.plan.on_subscribed(number, filter);
-                if self.plan.home(filter).is_some_and(|home| home != number) {
+                // Options that were replaced meanwhile are asked for next.
+                let is_replaced = |wanted: SubscriptionOptions| wanted != options;
+                if self.plan.home(filter).is_some_and(|home| home != number)
+                    || self.plan.options(filter).is_some_and(is_replaced)
+                {
                     return;
                 }
                 if self.denied.remove(filter) {
@@ -524,7 +545,11 @@ impl Director {
         config.user_name = options.user_name.clone();
         config.password = options.password.clone();
         config.session_expiry_interval = seconds(options.session_expiry);
-        config.receive_maximum = RECEIVE_MAXIMUM;
+        config.receive_maximum = u16::try_from(options.receive_queue).unwrap_or(u16::MAX);
+        config.acknowledgement = match options.acknowledge {
+            Acknowledge::Next | Acknowledge::Manual => AcknowledgementMode::Manual,
+            Acknowledge::Arrival => AcknowledgementMode::Automatic,
+        };
         config.acknowledgement_property = Some(PLACE.to_owned());
         config.connect_timeout = options.dial_timeout;
         let clean_start = if options.resume || self.to_be_read.contains(&number) {
@@ -590,8 +615,6 @@ impl Director {
     }
 }
 
-/// Messages of QoS 1 and 2 that a broker may send before our acknowledgements, in each session.
-const RECEIVE_MAXIMUM: u16 = 1024;
 /// Most brokers remembered.
 const KNOWN: usize = 64;
 /// Most denied filters remembered.

@@ -42,6 +42,11 @@ impl Scheme {
     pub(crate) fn parse(url: &str) -> Result<(Self, Address), String> {
         let expected = || format!("{url:?}: expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]");
         let (scheme, place) = url.split_once("://").ok_or_else(expected)?;
+        if place.contains('@') {
+            // The URL is not shown: it may have a password.
+            let hint = "a URL with a user name: expected user_name and password as options";
+            return Err(hint.to_owned());
+        }
         let scheme = match scheme {
             "mqtt" | "tcp" => Self::Mqtt,
             "mqtts" | "ssl" | "tls" => Self::Mqtts,

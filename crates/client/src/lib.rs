@@ -45,8 +45,12 @@
 //! again; messages published in between are missed.
 //!
 //! # Bounds
-//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client stops reading, or makes publishers wait. A received message is
-//! acknowledged when it is read from the socket: if the process ends, at most the queue and one read of 16 KiB are lost.
+//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the broker stops sending, or publishers wait.
+//!
+//! # Acknowledgements
+//! By default a message is acknowledged when the application asks for the next one: a process that is killed loses none. [`Acknowledge`] has the
+//! other ways. PUBREC is the acknowledgement at QoS 2. It is not sent at receipt: the broker may forget a message whose PUBREC it has, and a client
+//! whose process ends has forgotten it too. While the process lives, nothing of QoS 2 is delivered twice.
 
 /// Compiles the first example of the documentation for users.
 #[cfg(doctest)]
@@ -54,6 +58,7 @@
 struct Page;
 
 pub mod control;
+mod delivery;
 mod director;
 mod endpoint;
 mod error;
@@ -65,6 +70,8 @@ mod plan;
 mod random;
 mod routes;
 mod session;
+#[cfg(test)]
+mod vectors;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,18 +79,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thicket_session::topic::TopicName;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use self::delivery::Inbox;
 use self::director::{Command, Director, Parts};
 use self::ledger::Ledger;
 use self::plan::Plan;
 use self::routes::{Outgoing, Pending, Routes};
 use self::session::{Report, Shared};
 
+pub use delivery::Delivery;
 pub use error::Error;
 pub use message::{Message, MessageProperties};
-pub use options::{Options, Placement};
-pub use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
+pub use options::{Acknowledge, Options, Placement, SubscriptionOptions};
+pub use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode, RetainHandling};
 pub use thicket_session::client::WillConfig;
 pub use thicket_transport::tls::ClientTls;
 
@@ -100,8 +109,9 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     client_id: String,
+    version: ProtocolVersion,
     commands: mpsc::Sender<Command>,
-    messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
+    inbox: tokio::sync::Mutex<Inbox>,
     routes: Arc<Routes>,
     status: watch::Receiver<Status>,
     /// Prefix of the identities of this run's messages.
@@ -124,7 +134,7 @@ pub struct Status {
 
 /// The acknowledgement of a message that was handed over by [`Client::send`].
 #[derive(Debug)]
-pub struct Sent(oneshot::Receiver<Result<(), Error>>);
+pub struct Sent(oneshot::Receiver<Result<ReasonCode, Error>>);
 
 impl Client {
     /// Connects; returns when the first session is connected.
@@ -153,11 +163,13 @@ impl Client {
         let declared = options.subscribe.clone();
         let (commands, command_end) = mpsc::channel(CHANNEL_CAPACITY);
         let (reports, report_end) = mpsc::channel::<(usize, Report)>(CHANNEL_CAPACITY);
-        let (deliver, messages) = mpsc::channel(options.receive_queue);
+        let (deliver, messages) = mpsc::unbounded_channel();
         let (connecting, connected) = oneshot::channel();
         let (status, status_end) = watch::channel(Status::default());
         let routes = Arc::new(Routes::default());
         let limit = options.connect_timeout;
+        let version = options.version;
+        let inbox = Inbox::new(messages, options.acknowledge, status_end.clone());
         let shared = Shared {
             port: scheme.port(),
             tls,
@@ -170,6 +182,9 @@ impl Client {
             routes: Arc::clone(&routes),
             reports,
             messages: deliver,
+            places: Arc::new(Semaphore::new(
+                options.receive_queue.min(Semaphore::MAX_PERMITS),
+            )),
             start: tokio::time::Instant::now(),
         };
         let director = Director::new(Parts {
@@ -188,8 +203,9 @@ impl Client {
         let client = Self {
             inner: Arc::new(Inner {
                 client_id,
+                version,
                 commands,
-                messages: tokio::sync::Mutex::new(messages),
+                inbox: tokio::sync::Mutex::new(inbox),
                 routes,
                 status: status_end,
                 run: random::number(),
@@ -199,8 +215,8 @@ impl Client {
         // The declared subscriptions are made on every session before the caller relies on them.
         let established = async {
             connected.await.map_err(|_| Error::Closed)??;
-            for (filter, qos) in declared {
-                client.subscribe(&filter, qos).await?;
+            for (filter, options) in declared {
+                client.subscribe(&filter, options).await?;
             }
             Ok(())
         };
@@ -253,14 +269,22 @@ impl Client {
         }
     }
 
-    /// Subscribes to `filter`; returns the QoS that the broker grants. For a repeated filter the first QoS stays until the filter is unsubscribed.
+    /// Subscribes to `filter` with a [`Qos`] or [`SubscriptionOptions`]; returns the QoS that the broker grants.
+    ///
+    /// A filter that is subscribed already with other options is subscribed again: the new options replace the old ones. With the same options nothing
+    /// is sent.
     ///
     /// # Errors
-    /// [`Error::Filter`], [`Error::Refused`], [`Error::NotTaken`]; [`Error::Closed`], [`Error::TakenOver`].
-    pub async fn subscribe(&self, filter: &str, qos: Qos) -> Result<Qos, Error> {
-        options::check_filter(filter)?;
+    /// [`Error::Filter`], [`Error::Option`], [`Error::Refused`], [`Error::NotTaken`]; [`Error::Closed`], [`Error::TakenOver`].
+    pub async fn subscribe(
+        &self,
+        filter: &str,
+        options: impl Into<SubscriptionOptions> + Send,
+    ) -> Result<Qos, Error> {
+        let options = options.into();
+        options.check(filter, self.inner.version)?;
         let (reply, answer) = oneshot::channel();
-        self.command(Command::Subscribe(filter.to_owned(), qos, reply))
+        self.command(Command::Subscribe(filter.to_owned(), options, reply))
             .await?;
         answer.await.map_err(|_| self.ended())?
     }
@@ -278,9 +302,12 @@ impl Client {
 
     /// Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next.
     ///
+    /// Returns the reason code of the acknowledgement: [`ReasonCode::Success`], or [`ReasonCode::NoMatchingSubscribers`] if the broker reports that,
+    /// which brokers do at QoS 1.
+    ///
     /// # Errors
     /// As [`Client::send`] and [`Sent::acknowledged`].
-    pub async fn publish(&self, message: Message) -> Result<(), Error> {
+    pub async fn publish(&self, message: Message) -> Result<ReasonCode, Error> {
         self.send(message).await?.acknowledged().await
     }
 
@@ -321,9 +348,11 @@ impl Client {
         }
     }
 
-    /// The next message of any subscription, `None` when the client has ended. Each message goes to one of several callers.
-    pub async fn next(&self) -> Option<Message> {
-        self.inner.messages.lock().await.recv().await
+    /// The next message of any subscription, `None` when the client has ended. With [`Acknowledge::Next`] the call acknowledges the message before.
+    ///
+    /// Each message goes to one of several callers: they acknowledge by themselves, with [`Acknowledge::Manual`].
+    pub async fn next(&self) -> Option<Delivery> {
+        self.inner.inbox.lock().await.next().await
     }
 
     /// Sends what was handed over, ends the sessions, or with [`Options::resume`] leaves them at the broker, and disconnects. Waits at most three
@@ -347,12 +376,12 @@ impl Client {
 }
 
 impl Sent {
-    /// Waits until the message is acknowledged; at QoS 0 until its session has accepted it.
+    /// Waits until the message is acknowledged; at QoS 0 until its session has accepted it. The reason code of the acknowledgement.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::NotTaken`], [`Error::OutcomeUnknown`], [`Error::Encode`]; [`Error::Closed`] if the client ended before
     /// it was acknowledged.
-    pub async fn acknowledged(self) -> Result<(), Error> {
+    pub async fn acknowledged(self) -> Result<ReasonCode, Error> {
         self.0.await.unwrap_or(Err(Error::Closed))
     }
 }

@@ -37,6 +37,8 @@ pub struct MessageProperties {
     pub correlation_data: Option<Vec<u8>>,
     /// User Properties, in order.
     pub user: Vec<(String, String)>,
+    /// Of a received message: the identifiers of the subscriptions that it matches, of those that have one. They are not sent.
+    pub subscription_identifiers: Vec<u32>,
 }
 
 impl Message {
@@ -77,6 +79,7 @@ impl Message {
             expiry: publish
                 .message_expiry_interval
                 .map(|seconds| Duration::from_secs(seconds.into())),
+            subscription_identifiers: publish.subscription_identifiers.iter().collect(),
             ..MessageProperties::default()
         };
         for property in publish.properties.iter() {

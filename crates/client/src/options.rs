@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thicket_mqtt::{ProtocolVersion, Qos};
+use thicket_mqtt::{ProtocolVersion, Qos, RetainHandling};
 use thicket_session::client::WillConfig;
 use thicket_session::topic::SubscriptionFilter;
 use thicket_transport::tls::ClientTls;
@@ -15,6 +15,8 @@ use crate::endpoint::{Address, Scheme};
 const MOST_SESSIONS: usize = 16;
 /// Most messages a second that nodes believe of a topic.
 const MOST_PER_S: f64 = 1e9;
+/// The largest Subscription Identifier.
+const LARGEST_IDENTIFIER: u32 = 268_435_455;
 
 /// The options of a client. [`Options::new`] has the defaults.
 #[derive(Debug, Clone)]
@@ -49,8 +51,11 @@ pub struct Options {
     /// Messages a second by topic, as far as known, for the placement.
     pub rates: BTreeMap<String, f64>,
     /// The initial subscriptions.
-    pub subscribe: Vec<(String, Qos)>,
-    /// Received messages that wait for [`crate::Client::next`]; at this number the client stops reading from the broker.
+    pub subscribe: Vec<(String, SubscriptionOptions)>,
+    /// When received messages of QoS 1 and 2 are acknowledged.
+    pub acknowledge: Acknowledge,
+    /// Messages of QoS 1 and 2 that a broker may send before they are acknowledged (Receive Maximum), for each session. As many of QoS 0 wait for the
+    /// application, with [`Acknowledge::Arrival`] and before 5.0 of any QoS; then no more is read from the broker.
     pub receive_queue: usize,
     /// Messages that wait to be sent, in each session; at this number [`crate::Client::publish`] waits.
     pub send_queue: usize,
@@ -78,6 +83,63 @@ pub enum Placement {
     Http(Vec<String>),
 }
 
+/// How a filter is subscribed. All except `qos` need 5.0. A [`Qos`] converts to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SubscriptionOptions {
+    /// The highest QoS with which messages are sent.
+    pub qos: Qos,
+    /// Messages that this session published are not sent to it.
+    pub no_local: bool,
+    /// RETAIN of a message is as its publisher set it.
+    pub retain_as_published: bool,
+    /// Whether the broker sends the retained messages.
+    pub retain_handling: RetainHandling,
+    /// Subscription Identifier, 1 to 268,435,455. It comes with each message that matches the filter.
+    pub identifier: Option<u32>,
+}
+
+impl From<Qos> for SubscriptionOptions {
+    fn from(qos: Qos) -> Self {
+        Self {
+            qos,
+            ..Self::default()
+        }
+    }
+}
+
+impl SubscriptionOptions {
+    pub(crate) fn check(self, filter: &str, version: ProtocolVersion) -> Result<(), Error> {
+        check_filter(filter)?;
+        if let Some(number) = self.identifier
+            && !(1..=LARGEST_IDENTIFIER).contains(&number)
+        {
+            let problem = format!("{number}: expected 1 to {LARGEST_IDENTIFIER}");
+            return Err(Error::option("identifier", problem));
+        }
+        if !version.has_properties() && self != Self::from(self.qos) {
+            let problem = "for options other than the QoS of a subscription expected 5.0";
+            return Err(Error::option("version", problem));
+        }
+        if self.no_local && filter.starts_with("$share/") {
+            let problem = format!("expected false for the shared subscription {filter:?}");
+            return Err(Error::option("no_local", problem));
+        }
+        Ok(())
+    }
+}
+
+/// When a received message of QoS 1 or 2 is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Acknowledge {
+    /// When the application asks for the next one, or earlier by [`crate::Delivery::acknowledge`].
+    #[default]
+    Next,
+    /// By [`crate::Delivery::acknowledge`] only: for an application that handles several messages at the same time.
+    Manual,
+    /// When it arrives. The receive queue is lost if the process ends.
+    Arrival,
+}
+
 impl Options {
     /// One server, no login, placement over MQTT with up to four sessions that outlive a lost connection by five minutes.
     #[must_use]
@@ -98,6 +160,7 @@ impl Options {
             publish: Vec::new(),
             rates: BTreeMap::new(),
             subscribe: Vec::new(),
+            acknowledge: Acknowledge::Next,
             receive_queue: 1024,
             send_queue: 256,
             dial_timeout: Duration::from_secs(3),
@@ -142,12 +205,11 @@ impl Options {
         if self.resume && self.session_expiry.is_zero() {
             return Err(Error::option("resume", "expected a session_expiry above 0"));
         }
-        for filter in self
-            .publish
-            .iter()
-            .chain(self.subscribe.iter().map(|(filter, _)| filter))
-        {
+        for filter in &self.publish {
             check_filter(filter)?;
+        }
+        for (filter, options) in &self.subscribe {
+            options.check(filter, self.version)?;
         }
         let is_bad = |(_, rate): &(&String, &f64)| !(0.0..=MOST_PER_S).contains(*rate);
         if let Some((topic, rate)) = self.rates.iter().find(is_bad) {

@@ -12,9 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thicket_mqtt::Qos;
-
 use crate::endpoint::{Address, Scheme};
+use crate::options::SubscriptionOptions;
 use crate::placement::{Placed, overlap, unite};
 use crate::session::{Ask, Subscription};
 
@@ -22,8 +21,8 @@ use crate::session::{Ask, Subscription};
 pub(crate) struct Plan {
     max_sessions: usize,
     scheme: Scheme,
-    /// Filters that the application subscribes to: their QoS, and their home session.
-    wanted: BTreeMap<String, (Qos, usize)>,
+    /// Filters that the application subscribes to: their options, and their home session.
+    wanted: BTreeMap<String, (SubscriptionOptions, usize)>,
     /// Sessions that have a filter, as far as reported.
     at: BTreeMap<String, BTreeSet<usize>>,
     /// Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
@@ -61,8 +60,8 @@ impl Plan {
         self.wanted.keys().cloned().collect()
     }
 
-    /// The application subscribes to `filter`; one that overlaps another goes to its session.
-    pub(crate) fn subscribe(&mut self, filter: &str, qos: Qos) {
+    /// The application subscribes to `filter`; one that overlaps another goes to its session. New options replace the old ones.
+    pub(crate) fn subscribe(&mut self, filter: &str, options: SubscriptionOptions) {
         let home = match self.wanted.get(filter) {
             Some((_, home)) => *home,
             None => {
@@ -70,7 +69,7 @@ impl Plan {
                 other.map_or(1, |(_, (_, home))| *home)
             }
         };
-        self.wanted.insert(filter.to_owned(), (qos, home));
+        self.wanted.insert(filter.to_owned(), (options, home));
     }
 
     /// The application unsubscribes from `filter`. Returns whether any session has it.
@@ -85,6 +84,10 @@ impl Plan {
             (Some(home), Some(sessions)) => sessions.contains(&home),
             (None | Some(_), None) | (None, Some(_)) => false,
         }
+    }
+
+    pub(crate) fn options(&self, filter: &str) -> Option<SubscriptionOptions> {
+        self.wanted.get(filter).map(|(options, _)| *options)
     }
 
     pub(crate) fn home(&self, filter: &str) -> Option<usize> {
@@ -302,13 +305,13 @@ impl Plan {
         if self.slots.get(&number).is_some_and(|slot| slot.is_leaving) {
             return filters;
         }
-        for (filter, (qos, home)) in &self.wanted {
+        for (filter, (options, home)) in &self.wanted {
             let at = self.at.get(filter);
             let has = |session: &usize| at.is_some_and(|sessions| sessions.contains(session));
             let is_moved = at.is_some_and(|sessions| sessions.iter().any(|s| *s != number));
             if *home == number || (has(&number) && !has(home)) {
-                let qos = *qos;
-                filters.insert(filter.clone(), Subscription { qos, is_moved });
+                let options = *options;
+                filters.insert(filter.clone(), Subscription { options, is_moved });
             }
         }
         filters
@@ -338,6 +341,8 @@ fn remove(at: &mut BTreeMap<String, BTreeSet<usize>>, filter: &str, number: usiz
 
 #[cfg(test)]
 mod tests {
+    use thicket_mqtt::Qos;
+
     use super::*;
 
     fn placed(sessions: &[(usize, &str, &[&str])]) -> BTreeMap<usize, Placed> {
@@ -361,8 +366,8 @@ mod tests {
     #[test]
     fn a_filter_is_at_its_new_session_before_it_leaves_the_old_one() {
         let mut plan = Plan::new(4, Scheme::Mqtt);
-        plan.subscribe("a", Qos::ExactlyOnce);
-        plan.subscribe("b", Qos::ExactlyOnce);
+        plan.subscribe("a", Qos::ExactlyOnce.into());
+        plan.subscribe("b", Qos::ExactlyOnce.into());
         plan.on_subscribed(1, "a");
         plan.on_subscribed(1, "b");
         let moving = plan.apply(&placed(&[(1, "x:1", &["a"]), (2, "y:1", &["b"])]));
@@ -388,7 +393,7 @@ mod tests {
     #[test]
     fn a_filter_is_unsubscribed_when_no_session_may_have_it() {
         let mut plan = Plan::new(4, Scheme::Mqtt);
-        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.subscribe("a", Qos::ExactlyOnce.into());
         plan.on_subscribed(1, "a");
         plan.apply(&placed(&[(2, "y:1", &["a"])]));
         plan.on_asking(2, vec!["a".to_owned()], Ask::Subscribe);
@@ -397,7 +402,7 @@ mod tests {
         assert!(!plan.is_unsubscribed("a"), "the second may have it");
         plan.on_refused(2, "a");
         assert!(plan.is_unsubscribed("a"));
-        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.subscribe("a", Qos::ExactlyOnce.into());
         plan.on_subscribed(1, "a");
         assert!(plan.is_unsubscribed("a"), "it is wanted again");
     }
@@ -406,7 +411,7 @@ mod tests {
     fn a_session_that_has_not_answered_is_not_relied_on() {
         let mut plan = Plan::new(4, Scheme::Mqtt);
         let a = || vec!["a".to_owned()];
-        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.subscribe("a", Qos::ExactlyOnce.into());
         assert_eq!(plan.on_asking(1, a(), Ask::Subscribe), ["a"]);
         let elsewhere = placed(&[(1, "x:1", &[]), (2, "y:1", &["a"])]);
         assert_eq!(plan.apply(&elsewhere), ["a"], "it may come over both");
@@ -441,7 +446,7 @@ mod tests {
     #[test]
     fn a_refused_move_leaves_the_filter_where_it_was() {
         let mut plan = Plan::new(4, Scheme::Mqtt);
-        plan.subscribe("a", Qos::AtLeastOnce);
+        plan.subscribe("a", Qos::AtLeastOnce.into());
         plan.on_subscribed(1, "a");
         plan.apply(&placed(&[(2, "y:1", &["a"])]));
         assert!(plan.on_refused(2, "a"));
@@ -458,9 +463,9 @@ mod tests {
             port: 1,
         };
         plan.note_address(1, &address("x"));
-        plan.subscribe("a", Qos::AtMostOnce);
-        plan.subscribe("b/+", Qos::AtMostOnce);
-        plan.subscribe("b/1", Qos::AtMostOnce);
+        plan.subscribe("a", Qos::AtMostOnce.into());
+        plan.subscribe("b/+", Qos::AtMostOnce.into());
+        plan.subscribe("b/1", Qos::AtMostOnce.into());
         assert_eq!(plan.session_at(&address("x")), Some(1));
         assert_eq!(plan.session_at(&address("y")), Some(2));
         assert_eq!(plan.session_at(&address("y")), Some(2));

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use thicket_mqtt::ReasonCode;
 use thicket_session::topic::matches;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -46,7 +47,7 @@ pub(crate) struct Outgoing {
 /// The publisher that waits for it.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+    pub(crate) reply: oneshot::Sender<Result<ReasonCode, Error>>,
     pub(crate) ticket: Ticket,
 }
 

@@ -32,6 +32,7 @@ async fn next(client: &Client) -> Message {
         .await
         .expect("in time")
         .expect("the client serves")
+        .into_message()
 }
 
 /// Publishes `0..count` on each topic, one task a topic, and calls `at` with the number of the messages before each of the first topic.
@@ -81,6 +82,7 @@ async fn read_all(
     // A message after all others: what was to come twice has come by then, as each topic keeps its order.
     while let Ok(Some(message)) = tokio::time::timeout(Duration::from_secs(1), client.next()).await
     {
+        let message = message.into_message();
         let number = message
             .text()
             .and_then(|text| text.parse().ok())
@@ -187,9 +189,9 @@ async fn topics_are_where_the_control_plane_puts_them() {
         placement: Placement::Http(vec!["http://127.0.0.1:1".to_owned(), control.url()]),
         publish: vec!["x".to_owned(), "y".to_owned()],
         subscribe: vec![
-            ("a/+".to_owned(), Qos::AtLeastOnce),
-            ("b".to_owned(), Qos::AtLeastOnce),
-            ("c".to_owned(), Qos::AtLeastOnce),
+            ("a/+".to_owned(), Qos::AtLeastOnce.into()),
+            ("b".to_owned(), Qos::AtLeastOnce.into()),
+            ("c".to_owned(), Qos::AtLeastOnce.into()),
         ],
         ..options(&cluster, "c")
     })
@@ -236,7 +238,7 @@ async fn subscriptions_that_move_lose_nothing_and_at_qos_2_repeat_nothing() {
         placement: Placement::Http(vec![control.url()]),
         subscribe: topics
             .iter()
-            .map(|topic| ((*topic).to_owned(), Qos::ExactlyOnce))
+            .map(|topic| ((*topic).to_owned(), Qos::ExactlyOnce.into()))
             .collect(),
         quiet: Duration::from_millis(50),
         ..options(&cluster, "mover")
@@ -323,7 +325,7 @@ async fn nodes_that_die_lose_nothing_and_at_qos_2_repeat_nothing() {
             placement: Placement::Http(vec![control.url()]),
             subscribe: topics
                 .iter()
-                .map(|topic| ((*topic).to_owned(), qos))
+                .map(|topic| ((*topic).to_owned(), qos.into()))
                 .collect(),
             ..options(&cluster, "reader")
         })

@@ -8,6 +8,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from ._inbound import Receipt
+from ._subscription import Qos, check_qos
 from ._topics import LONGEST, check_text, check_topic
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ MESSAGE_ID = "thicket-id"
 class Message:
     """A message that was received, or that will be published.
 
-    `async with message` acknowledges a received message at its end, unless the block raises an exception.
+    `with message` and `async with message` acknowledge a received message at the end of the block, unless it raises an exception.
     """
 
     topic: str
     payload: bytes
-    qos: int = 0
+    qos: Qos | int = 0
     retain: bool = False
     # Seconds (5.0).
     expiry: int | None = None
@@ -37,6 +38,8 @@ class Message:
     response_topic: str | None = None
     correlation_data: bytes | None = None
     user_properties: tuple[tuple[str, str], ...] = field(default=())
+    # Of a received message: the identifiers of the subscriptions that it matches, of those that have one.
+    subscription_identifiers: tuple[int, ...] = ()
     _receipt: Receipt | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     @property
@@ -45,7 +48,7 @@ class Message:
         return self.payload.decode()
 
     def acknowledge(self) -> None:
-        """Acknowledges a received message of QoS 1 or 2 once. To be called by the task or a callback of the client's event loop.
+        """Acknowledges a received message of QoS 1 or 2 once. Any thread may call it.
 
         Acknowledgements are sent in the order in which the messages arrived in their session: one that is missing holds back those
         after it. On a connection that has ended it has no effect at QoS 1: the message comes again.
@@ -53,20 +56,28 @@ class Message:
         if self._receipt is not None:
             self._receipt.acknowledge()
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         if self._receipt is not None:
             self._receipt.is_in_block = True
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self.acknowledge()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.__exit__(kind, error, trace)
 
 
 def check_message(message: Message) -> None:
     """ValueError that names the field if a message cannot be sent."""
     check_topic(message.topic)
     check_qos(message.qos)
+    if message.subscription_identifiers:
+        raise ValueError("subscription_identifiers: expected none, they come from the broker")
     if not isinstance(message.payload, bytes):
         raise ValueError(f"payload: {type(message.payload).__name__}: expected bytes")
     if len(message.payload) > LONGEST_PAYLOAD:
@@ -75,6 +86,8 @@ def check_message(message: Message) -> None:
         raise ValueError(f"expiry: {message.expiry}: expected whole seconds, 0 to {(1 << 32) - 1}")
     if message.response_topic is not None:
         check_topic(message.response_topic)
+    if message.correlation_data is not None and not isinstance(message.correlation_data, bytes):
+        raise ValueError(f"correlation_data: {type(message.correlation_data).__name__}: expected bytes")
     if message.correlation_data is not None and len(message.correlation_data) > LONGEST:
         raise ValueError(f"correlation_data: {len(message.correlation_data)} bytes: expected at most {LONGEST}")
     check_text(message.content_type or "", "content_type")
@@ -83,9 +96,11 @@ def check_message(message: Message) -> None:
             check_text(value, "user_properties")
 
 
-def check_qos(qos: int) -> None:
-    if qos not in (0, 1, 2):
-        raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
+def to_bytes(payload: object) -> bytes:
+    # A number would be taken for a length.
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise ValueError(f"payload: {type(payload).__name__}: expected bytes or text")
+    return bytes(payload)
 
 
 def received(message: "MQTTMessage", receipt: Receipt | None) -> tuple[Message, str | None]:
@@ -97,6 +112,7 @@ def received(message: "MQTTMessage", receipt: Receipt | None) -> tuple[Message, 
     def of(name: str) -> object:
         return getattr(properties, name, None) if properties else None
 
+    identifiers = of("SubscriptionIdentifier")
     expiry, content_type, response_topic, correlation = (
         of(name) for name in ("MessageExpiryInterval", "ContentType", "ResponseTopic", "CorrelationData")
     )
@@ -104,7 +120,7 @@ def received(message: "MQTTMessage", receipt: Receipt | None) -> tuple[Message, 
         Message(
             topic=message.topic,
             payload=bytes(message.payload),
-            qos=message.qos,
+            qos=Qos(message.qos),
             retain=message.retain,
             expiry=expiry if isinstance(expiry, int) else None,
             is_text=of("PayloadFormatIndicator") == 1,
@@ -112,6 +128,7 @@ def received(message: "MQTTMessage", receipt: Receipt | None) -> tuple[Message, 
             response_topic=response_topic if isinstance(response_topic, str) else None,
             correlation_data=correlation if isinstance(correlation, bytes) else None,
             user_properties=tuple((name, value) for name, value in user if name != MESSAGE_ID),
+            subscription_identifiers=tuple(identifiers) if isinstance(identifiers, list) else (),
             _receipt=receipt,
         ),
         identity,

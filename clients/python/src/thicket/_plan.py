@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ._placement import Address, Placed, parse_reference, unite
+from ._subscription import SubscriptionOptions
 from ._topics import overlap
 
 
@@ -18,7 +19,7 @@ from ._topics import overlap
 class Subscription:
     """How a session should have a filter."""
 
-    qos: int
+    options: SubscriptionOptions
     # Another session has it too, and has received the retained messages.
     is_moved: bool
 
@@ -38,7 +39,7 @@ class Plan:
         self._max_sessions = max_sessions
         self._tls = tls
         self._answers = 0
-        self._qos: dict[str, int] = {}
+        self._options: dict[str, SubscriptionOptions] = {}
         self._home: dict[str, int] = {}
         self._at: dict[str, set[int]] = {}
         # Sessions with a SUBSCRIBE or UNSUBSCRIBE that is not answered yet.
@@ -51,18 +52,21 @@ class Plan:
         """The filters that the application wants."""
         return list(self._home)
 
-    def subscribe(self, topic_filter: str, qos: int) -> None:
-        """The application wants a filter. One that overlaps another joins its session."""
+    def subscribe(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        """The application wants a filter. One that overlaps another joins its session. New options replace the old ones."""
         if topic_filter not in self._home:
             homes = (home for other, home in self._home.items() if overlap(topic_filter, other))
             self._home[topic_filter] = next(homes, 1)
-        self._qos[topic_filter] = qos
+        self._options[topic_filter] = options
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """The application does not want a filter any more. Returns whether a session has it."""
         self._home.pop(topic_filter, None)
-        self._qos.pop(topic_filter, None)
+        self._options.pop(topic_filter, None)
         return topic_filter in self._at
+
+    def options(self, topic_filter: str) -> SubscriptionOptions | None:
+        return self._options.get(topic_filter)
 
     def home(self, topic_filter: str) -> int | None:
         return self._home.get(topic_filter)
@@ -206,7 +210,7 @@ class Plan:
         for topic_filter, home in self._home.items():
             sessions = self._at.get(topic_filter, set())
             if home == number or (number in sessions and home not in sessions):
-                filters[topic_filter] = Subscription(self._qos[topic_filter], bool(sessions - {number}))
+                filters[topic_filter] = Subscription(self._options[topic_filter], bool(sessions - {number}))
         return filters
 
     def leaves(self, number: int) -> bool:

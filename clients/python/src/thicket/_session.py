@@ -31,6 +31,8 @@ from ._limits import Limits
 from ._message import new_properties, received, to_properties
 from ._paho import PahoClient
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
+from ._plan import Subscription
+from ._subscription import RetainHandling, SubscriptionOptions
 
 # A connection that ended sooner counts as a failed attempt.
 STABLE_S = 1.0
@@ -50,8 +52,6 @@ MISC_S = 1.0
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
 # Temporary refusals: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
 TEMPORARY = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
-# Retain Handling.
-SEND_RETAINED, SEND_RETAINED_IF_NEW, DO_NOT_SEND = 0, 1, 2
 
 
 @dataclass
@@ -125,12 +125,13 @@ class Session:
         self._in_flight_limit = MAX_IN_FLIGHT
         self._limits = Limits()
         self._waiting: dict[int, Outgoing] = {}
-        self._subscribed: set[str] = set()
-        self._asked: dict[int, tuple[str, ...]] = {}
+        # With the options of each; other options are asked for by another SUBSCRIBE.
+        self._subscribed: dict[str, SubscriptionOptions] = {}
+        self._asked: dict[int, tuple[str, SubscriptionOptions]] = {}
         self._unasked: dict[int, tuple[str, ...]] = {}
         # Subscribed or unsubscribed on a connection that ended before the answer: the session may have these filters or not.
         self._doubtful: set[str] = set()
-        self._refused: set[str] = set()
+        self._refused: dict[str, SubscriptionOptions] = {}
         self._candidates: deque[Address] = deque()
         # Where the session is if the broker that it connects to does not have it. A session that is to be left tries only this address.
         self._places: deque[Address] = deque()
@@ -459,11 +460,11 @@ class Session:
             self.wake()
             return
         self._clean_start = False
-        asked = {topic_filter for filters in (*self._asked.values(), *self._unasked.values()) for topic_filter in filters}
+        asked = self._unanswered()
         self._asked.clear()
         self._unasked.clear()
         self._doubtful |= asked
-        self._subscribed -= asked
+        self._subscribed = {name: options for name, options in self._subscribed.items() if name not in asked}
         self._inbound.on_connected(session_present=flags.session_present)
         if not flags.session_present:
             self._on_session_lost()
@@ -482,7 +483,7 @@ class Session:
         self.wake()
 
     def _on_session_lost(self) -> None:
-        lost = sorted(self._subscribed | self._doubtful)
+        lost = sorted(self._subscribed.keys() | self._doubtful)
         self._subscribed.clear()
         self._doubtful.clear()
         for topic_filter in lost:
@@ -535,6 +536,14 @@ class Session:
                 pass
 
     def _on_acknowledged(self, receipt: Receipt) -> None:
+        if threading.get_ident() == self._thread:
+            self._acknowledge(receipt)
+        else:
+            with contextlib.suppress(RuntimeError):
+                # The event loop may have ended: the broker sends the message again.
+                self._loop.call_soon_threadsafe(self._acknowledge, receipt)
+
+    def _acknowledge(self, receipt: Receipt) -> None:
         for packet_id in self._inbound.due(receipt.qos):
             # Without a connection: the broker sends the message again, and gets the PUBREC of QoS 2 then.
             if self._is_connected:
@@ -551,7 +560,7 @@ class Session:
         if code.value == IDENTIFIER_NOT_FOUND and outgoing.connection != self._connection:
             # The answer to a PUBREL that was sent again: the broker had completed the exchange.
             error = None
-        self._owner.on_settled(outgoing, error)
+        self._owner.on_settled(outgoing, error, code.value)
         self.wake()
 
     def _note_better(self, topic: str, properties: Properties | None, *, is_filter: bool) -> None:
@@ -563,22 +572,21 @@ class Session:
     def _on_subscribe(
         self, _client: paho.Client, _userdata: object, mid: int, codes: list[ReasonCode], properties: Properties | None
     ) -> None:
-        for topic_filter, code in zip(self._asked.pop(mid, ()), codes, strict=False):
+        found, (code, *_) = self._asked.pop(mid, None), codes
+        if found is not None:
+            topic_filter, options = found
             self._note_better(topic_filter, properties, is_filter=True)
             self._doubtful.discard(topic_filter)
-            if code.is_failure:
-                self._refused.add(topic_filter)
-                self._owner.on_subscribed(self._number, topic_filter, 0, Refused(code.value, str(code)))
-            else:
-                self._subscribed.add(topic_filter)
-                self._owner.on_subscribed(self._number, topic_filter, code.value, None)
+            error = Refused(code.value, str(code)) if code.is_failure else None
+            (self._subscribed if error is None else self._refused)[topic_filter] = options
+            self._owner.on_subscribed(self._number, topic_filter, options, code.value, error)
         self.wake()
 
     def _on_unsubscribe(
         self, _client: paho.Client, _userdata: object, mid: int, _codes: list[ReasonCode], _properties: Properties | None
     ) -> None:
         for topic_filter in self._unasked.pop(mid, ()):
-            self._subscribed.discard(topic_filter)
+            self._subscribed.pop(topic_filter, None)
             self._doubtful.discard(topic_filter)
             self._owner.on_unsubscribed(self._number, topic_filter)
         self._drain = _Quiet(self._loop.time())
@@ -603,30 +611,45 @@ class Session:
         self._ping_after_silence()
         self._leave()
 
+    def _unanswered(self) -> set[str]:
+        return {name for name, _ in self._asked.values()} | {name for names in self._unasked.values() for name in names}
+
     def _ask_for_subscriptions(self) -> None:
         wanted = self.assignment.filters
-        self._refused &= wanted.keys()
-        asked = {name for names in [*self._asked.values(), *self._unasked.values()] for name in names}
+        self._refused = {name: options for name, options in self._refused.items() if name in wanted}
+        asked = self._unanswered()
         for topic_filter, how in wanted.items():
-            if topic_filter in self._subscribed or topic_filter in asked or topic_filter in self._refused:
-                continue
-            # One filter for each packet: so an answer with a better node concerns one filter.
-            if self._login.version == 5:
-                # The session may have the subscription, so retained messages are wanted only if it is new.
-                retain_handling = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
-                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else retain_handling)
-                _, mid = self._paho.subscribe(topic_filter, options=options)
-            else:
-                _, mid = self._paho.subscribe(topic_filter, how.qos)
-            if mid is not None:
-                self._asked[mid] = (topic_filter,)
-                self._owner.on_asked(self._number, (topic_filter,))
-        surplus = [name for name in sorted(self._subscribed | self._doubtful) if name not in wanted and name not in asked]
+            answered = (self._subscribed.get(topic_filter), self._refused.get(topic_filter))
+            if how.options not in answered and topic_filter not in asked:
+                self._subscribe(topic_filter, how)
+        surplus = [name for name in sorted(self._subscribed.keys() | self._doubtful) if name not in wanted and name not in asked]
         if surplus:
             _, mid = self._paho.unsubscribe(surplus[:BATCH])
             if mid is not None:
                 self._unasked[mid] = tuple(surplus[:BATCH])
                 self._owner.on_asked(self._number, surplus[:BATCH])
+
+    def _subscribe(self, topic_filter: str, how: Subscription) -> None:
+        """One filter for each packet: so an answer with a better node concerns one filter."""
+        options = how.options
+        if self._login.version == 5:
+            retain_handling = options.retain_handling
+            if how.is_moved:
+                retain_handling = RetainHandling.DO_NOT_SEND
+            elif topic_filter in self._doubtful and retain_handling == RetainHandling.SEND_AT_SUBSCRIBE:
+                # The session may have the subscription, so retained messages are wanted only if it is new.
+                retain_handling = RetainHandling.SEND_IF_NEW
+            properties = None
+            if options.identifier is not None:
+                properties = new_properties(PacketTypes.SUBSCRIBE)
+                properties.SubscriptionIdentifier = options.identifier
+            packed = SubscribeOptions(int(options.qos), options.no_local, options.retain_as_published, int(retain_handling))
+            _, mid = self._paho.subscribe(topic_filter, options=packed, properties=properties)
+        else:
+            _, mid = self._paho.subscribe(topic_filter, int(options.qos))
+        if mid is not None:
+            self._asked[mid] = (topic_filter, options)
+            self._owner.on_asked(self._number, (topic_filter,))
 
     def _publish(self) -> None:
         """Sends waiting messages, as many as the broker accepts; the next ones follow when these are written."""

@@ -28,13 +28,15 @@ def check_filter(topic_filter: str) -> None:
 
 
 def _check(text: str, what: str) -> None:
-    if not text:
+    if text == "":
         raise ValueError(f"{what} '': expected at least one character")
     check_text(text, what)
 
 
-def check_text(text: str, what: str) -> None:
-    """ValueError unless `text` fits into a packet."""
+def check_text(text: object, what: str) -> None:
+    """ValueError unless `text` is text that fits into a packet."""
+    if not isinstance(text, str):
+        raise ValueError(f"{what}: {type(text).__name__}: expected text")
     if "\0" in text or len(text.encode()) > LONGEST:
         raise ValueError(f"{what} {text[:50]!r}: expected at most {LONGEST} bytes, without U+0000")
 

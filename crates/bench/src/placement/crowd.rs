@@ -478,7 +478,7 @@ fn options_of(
         options.rates = BTreeMap::from([(topic_name(client), experiment.rate_per_s)]);
     } else {
         let wanted = population.wanted[client - topics].iter();
-        let wanted = wanted.map(|topic| (topic_name(*topic), Qos::AtMostOnce));
+        let wanted = wanted.map(|topic| (topic_name(*topic), Qos::AtMostOnce.into()));
         options.subscribe = wanted.collect();
     }
     options.connect_timeout = READY_WITHIN;

@@ -117,7 +117,7 @@ pub(super) async fn connect(
     options.client_id = client_id.to_owned();
     options.session_expiry = Duration::from_secs(600);
     options.placement = Placement::Off;
-    options.subscribe = filter.map(|it| (it, qos)).into_iter().collect();
+    options.subscribe = filter.map(|it| (it, qos.into())).into_iter().collect();
     options.connect_timeout = READY_WITHIN;
     let connected = Client::connect(options).await;
     connected.map_err(|error| BenchError::Setting(format!("{client_id}: {error}")))

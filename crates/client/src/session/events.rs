@@ -19,7 +19,7 @@ pub(super) enum Happened {
         session_present: bool,
         placement: Option<String>,
     },
-    Message(Box<(Message, Option<String>)>),
+    Message(Box<(Message, Option<String>)>, Option<PacketId>),
     Acknowledged(PacketId, ReasonCode),
     Discarded(PacketId, Option<Box<Message>>),
     Subscribed(PacketId, ReasonCode),
@@ -50,7 +50,9 @@ impl Happened {
                     .find(|(name, _)| *name == PLACEMENT)
                     .map(|(_, value)| (*value).to_owned()),
             },
-            Event::Message(publish) => Self::Message(Box::new(Message::received(publish))),
+            Event::Message(publish) => {
+                Self::Message(Box::new(Message::received(publish)), publish.packet_id)
+            }
             Event::Acknowledged {
                 packet_id,
                 reason_code,
@@ -138,9 +140,10 @@ impl Session {
                 self.candidates.clear();
                 self.places.clear();
                 self.doubt_what_was_asked();
+                self.on_resumed(session_present);
                 if !session_present {
-                    let mut lost = std::mem::take(&mut self.subscribed);
-                    lost.append(&mut self.doubtful);
+                    let mut lost = std::mem::take(&mut self.doubtful);
+                    lost.extend(std::mem::take(&mut self.subscribed).into_keys());
                     for filter in lost {
                         self.report(Report::Unsubscribed { filter }).await;
                     }
@@ -159,9 +162,10 @@ impl Session {
                 // It ends when the sender is dropped, also by a client that has ended.
                 let _ = is_followed.await;
             }
-            Happened::Message(message) => {
+            Happened::Message(message, packet_id) => {
                 self.last_arrival = Instant::now();
-                self.arrived.push_back(*message);
+                let (message, id) = *message;
+                self.on_message(message, id, packet_id);
             }
             Happened::Acknowledged(packet_id, code) => {
                 if let Some(pending) = self.waiting.remove(&packet_id) {
@@ -170,7 +174,7 @@ impl Session {
                     pending.settle(if code.is_error() && !is_over {
                         Err(Error::Refused(code))
                     } else {
-                        Ok(())
+                        Ok(if is_over { ReasonCode::Success } else { code })
                     });
                 }
             }
@@ -207,7 +211,7 @@ impl Session {
     fn doubt_what_was_asked(&mut self) {
         for (_, asked) in self.asked.drain() {
             let filters = match asked {
-                Asked::Subscribe(filter) => vec![filter],
+                Asked::Subscribe(filter, _) => vec![filter],
                 Asked::Unsubscribe(filters) => filters,
             };
             for filter in filters {
@@ -218,18 +222,23 @@ impl Session {
     }
 
     async fn on_suback(&mut self, packet_id: PacketId, code: ReasonCode) {
-        let Some(Asked::Subscribe(filter)) = self.asked.remove(&packet_id) else {
+        let Some(Asked::Subscribe(filter, options)) = self.asked.remove(&packet_id) else {
             return;
         };
         self.doubtful.remove(&filter);
         let result = if code.is_error() {
-            self.refused.insert(filter.clone());
+            self.refused.insert(filter.clone(), options);
             Err(Error::Refused(code))
         } else {
-            self.subscribed.insert(filter.clone());
+            self.subscribed.insert(filter.clone(), options);
             Ok(code)
         };
-        self.report(Report::Subscribed { filter, result }).await;
+        self.report(Report::Subscribed {
+            filter,
+            options,
+            result,
+        })
+        .await;
     }
 
     async fn on_pong(&mut self) {

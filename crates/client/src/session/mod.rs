@@ -1,23 +1,26 @@
 //! One session of a client: a task that keeps it connected and makes it match the client's [`Assignment`].
 
 mod events;
+mod inbound;
 mod serve;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_session::client::{CleanStart, Client};
 use thicket_transport::tls::rustls;
 use tokio::io::{ReadHalf, WriteHalf};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::delivery::{Line, Queued, Receipt};
 use crate::endpoint::{Address, Stream, dial};
 use crate::ledger::Ledger;
 use crate::message::Message;
+use crate::options::SubscriptionOptions;
 use crate::placement::Entry;
 use crate::random::{pause, shuffle};
 use crate::routes::{Outgoing, Pending, Routes};
@@ -44,7 +47,7 @@ pub(crate) struct Assignment {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subscription {
-    pub(crate) qos: Qos,
+    pub(crate) options: SubscriptionOptions,
     /// Another session has it as well, and received the retained messages.
     pub(crate) is_moved: bool,
 }
@@ -85,6 +88,7 @@ pub(crate) enum Report {
     },
     Subscribed {
         filter: String,
+        options: SubscriptionOptions,
         result: Result<ReasonCode, Error>,
     },
     /// The session no longer has this subscription.
@@ -123,7 +127,9 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) routes: Arc<Routes>,
     pub(crate) reports: mpsc::Sender<(usize, Report)>,
-    pub(crate) messages: mpsc::Sender<Message>,
+    pub(crate) messages: mpsc::UnboundedSender<Queued>,
+    /// Places in the queue, for messages that no Receive Maximum bounds.
+    pub(crate) places: Arc<Semaphore>,
     pub(crate) start: Instant,
 }
 
@@ -153,15 +159,21 @@ pub(crate) struct Session {
     waiting: HashMap<PacketId, Pending>,
     /// Messages to send before those in `outgoing`.
     first: VecDeque<Outgoing>,
-    /// Subscriptions confirmed by the broker.
-    subscribed: BTreeSet<String>,
+    /// Subscriptions confirmed by the broker. Other options are requested by another SUBSCRIBE.
+    subscribed: BTreeMap<String, SubscriptionOptions>,
     asked: HashMap<PacketId, Asked>,
     /// Filters with an unanswered request on a connection that has ended: the session may have them or not.
     doubtful: BTreeSet<String>,
     /// Refused filters: not requested again until they are assigned again.
-    refused: BTreeSet<String>,
-    /// Received messages that the application has not taken yet.
-    arrived: VecDeque<(Message, Option<String>)>,
+    refused: BTreeMap<String, SubscriptionOptions>,
+    /// Received messages that wait for a place in the queue of the application.
+    arrived: VecDeque<Arrived>,
+    /// The number of the next delivery.
+    next_delivery: u64,
+    /// The deliveries for which an acknowledgement is owed.
+    owed: HashMap<PacketId, Arc<Receipt>>,
+    line: Line,
+    acknowledgements: mpsc::UnboundedReceiver<Arc<Receipt>>,
     last_arrival: Instant,
     drain: Option<Drain>,
     /// When a leaving session stops waiting.
@@ -186,9 +198,17 @@ enum End {
     Left,
 }
 
+/// A received message, with the identity that its publisher gave it.
+#[derive(Debug)]
+struct Arrived {
+    message: Message,
+    id: Option<String>,
+    receipt: Option<Arc<Receipt>>,
+}
+
 #[derive(Debug)]
 enum Asked {
-    Subscribe(String),
+    Subscribe(String, SubscriptionOptions),
     Unsubscribe(Vec<String>),
 }
 
@@ -213,6 +233,11 @@ impl Session {
         outgoing: mpsc::Receiver<Outgoing>,
     ) -> Self {
         let start = shared.start;
+        let (sender, acknowledgements) = mpsc::unbounded_channel();
+        let line = Line {
+            acknowledgements: sender,
+            sent_again_before: Arc::default(),
+        };
         Self {
             number,
             shared,
@@ -230,11 +255,15 @@ impl Session {
             failures: 0,
             waiting: HashMap::new(),
             first: VecDeque::new(),
-            subscribed: BTreeSet::new(),
+            subscribed: BTreeMap::new(),
             asked: HashMap::new(),
             doubtful: BTreeSet::new(),
-            refused: BTreeSet::new(),
+            refused: BTreeMap::new(),
             arrived: VecDeque::new(),
+            next_delivery: 0,
+            owed: HashMap::new(),
+            line,
+            acknowledgements,
             last_arrival: start,
             drain: None,
             closing: None,
@@ -424,7 +453,7 @@ impl Session {
 }
 
 impl Pending {
-    fn settle(self, result: Result<(), Error>) {
+    fn settle(self, result: Result<ReasonCode, Error>) {
         if let Err(Error::Refused(_) | Error::NotTaken(_)) = &result {
             self.ticket.on_refused();
         }

@@ -3,17 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thicket_mqtt::{Disconnect, ReasonCode, RetainHandling, SubscribeFilter, SubscriptionOptions};
 use thicket_session::client::{CleanStart, ConnectionState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::events::Happened;
 use super::{Ask, Asked, Drain, End, Leave, Report, Session};
 use crate::Error;
+use crate::delivery::Receipt;
 use crate::endpoint::{Address, Stream, dial};
 use crate::placement::{MAX_SESSIONS, PUBLISH, REDIRECTED};
 use crate::routes::Outgoing;
@@ -42,7 +44,8 @@ enum Woken {
     Read(io::Result<usize>),
     Written(io::Result<usize>),
     Flushed(io::Result<()>),
-    Room,
+    Place(OwnedSemaphorePermit),
+    Acknowledged(Arc<Receipt>),
     Outgoing(Option<Outgoing>),
     Assigned,
     Dialled(Address, io::Result<Stream>),
@@ -97,6 +100,8 @@ impl Session {
     }
 
     fn begin(&mut self) -> Result<(), String> {
+        // Without a connection: what is given here is sent when the broker sends the message of QoS 2 again.
+        self.acknowledge_all();
         let mut properties = self.assignment.borrow().properties.clone();
         self.name_learned_topics(&mut properties);
         if self.hops > 0 {
@@ -123,7 +128,7 @@ impl Session {
         }
     }
 
-    fn now(&self) -> thicket_session::Instant {
+    pub(super) fn now(&self) -> thicket_session::Instant {
         let millis = self.shared.start.elapsed().as_millis();
         thicket_session::Instant::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
@@ -160,17 +165,8 @@ impl Session {
         tokio::select! {
             woken = writing, if has_output || !*is_flushed => woken,
             read = reader.read(buffer), if self.arrived.is_empty() => Woken::Read(read),
-            permit = self.shared.messages.reserve(), if !self.arrived.is_empty() => match permit {
-                Ok(permit) => {
-                    if let Some((message, id)) = self.arrived.pop_front()
-                        && self.shared.ledger.admits(self.number, &message, id.as_deref())
-                    {
-                        permit.send(message);
-                    }
-                    Woken::Room
-                }
-                Err(_) => Woken::Unwanted,
-            },
+            Ok(place) = Arc::clone(&self.shared.places).acquire_owned(), if !self.arrived.is_empty() => Woken::Place(place),
+            Some(receipt) = self.acknowledgements.recv() => Woken::Acknowledged(receipt),
             outgoing = self.outgoing.recv(), if takes && !self.outgoing.is_closed() => Woken::Outgoing(outgoing),
             changed = self.assignment.changed() => match changed {
                 Ok(()) => Woken::Assigned,
@@ -240,7 +236,9 @@ impl Session {
                 }
             }
             Woken::Unwanted => return Some(End::Left),
-            Woken::Room | Woken::Assigned => {}
+            Woken::Place(place) => self.deliver_arrived(place),
+            Woken::Acknowledged(receipt) => self.acknowledge(&receipt),
+            Woken::Assigned => {}
         }
         None
     }
@@ -250,7 +248,7 @@ impl Session {
         while let Some((packet_id, place)) = self.client.poll_acknowledgement_property() {
             let (topic, is_filter) =
                 match (self.asked.get(&packet_id), self.waiting.get(&packet_id)) {
-                    (Some(Asked::Subscribe(filter)), _) => (filter.clone(), true),
+                    (Some(Asked::Subscribe(filter, _)), _) => (filter.clone(), true),
                     (_, Some(pending)) => (pending.ticket.topic().to_owned(), false),
                     (Some(Asked::Unsubscribe(_)) | None, None) => continue,
                 };
@@ -272,6 +270,7 @@ impl Session {
 
     /// Takes the steps that make the session match its assignment.
     async fn act(&mut self, connection: &mut Connection, address: &Address) -> Option<End> {
+        self.acknowledge_all();
         let assignment = self.assignment.borrow_and_update().clone();
         if !self.is_connected() {
             // The broker may have the session before it answers: it is left when it has answered.
@@ -290,53 +289,64 @@ impl Session {
         wanted: &std::collections::BTreeMap<String, super::Subscription>,
     ) {
         let now = self.now();
-        self.refused.retain(|filter| wanted.contains_key(filter));
+        self.refused.retain(|filter, _| wanted.contains_key(filter));
         let mut asked = std::collections::BTreeSet::new();
         for request in self.asked.values() {
             match request {
-                Asked::Subscribe(filter) => drop(asked.insert(filter.clone())),
+                Asked::Subscribe(filter, _) => drop(asked.insert(filter.clone())),
                 Asked::Unsubscribe(filters) => asked.extend(filters.iter().cloned()),
             }
         }
-        let missing = wanted.iter().filter(|(filter, _)| {
-            !self.subscribed.contains(*filter)
-                && !asked.contains(*filter)
-                && !self.refused.contains(*filter)
+        let missing = wanted.iter().filter(|(filter, how)| {
+            let answered = [self.subscribed.get(*filter), self.refused.get(*filter)];
+            !answered.contains(&Some(&how.options)) && !asked.contains(*filter)
         });
         let missing: Vec<String> = missing.map(|(filter, _)| filter.clone()).collect();
         let missing = self.agree(missing, Ask::Subscribe).await;
         // One filter for each packet, so that an answer about a better node is about one filter.
         for filter in missing {
             let how = wanted[&filter];
+            let options = how.options;
             let request = SubscribeFilter {
                 filter: &filter,
                 options: SubscriptionOptions {
-                    qos: how.qos,
-                    no_local: false,
-                    retain_as_published: false,
-                    retain_handling: if how.is_moved {
-                        RetainHandling::DoNotSend
-                    } else if self.doubtful.contains(&filter) {
+                    qos: options.qos,
+                    no_local: options.no_local,
+                    retain_as_published: options.retain_as_published,
+                    retain_handling: match options.retain_handling {
+                        _ if how.is_moved => RetainHandling::DoNotSend,
                         // Retained messages are in the session already, or will still arrive.
-                        RetainHandling::SendIfNew
-                    } else {
-                        RetainHandling::SendAtSubscribe
+                        RetainHandling::SendAtSubscribe if self.doubtful.contains(&filter) => {
+                            RetainHandling::SendIfNew
+                        }
+                        chosen => chosen,
                     },
                 },
             };
-            match self.client.subscribe(now, &[request], None) {
-                Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Subscribe(filter))),
+            match self.client.subscribe(now, &[request], options.identifier) {
+                Ok(packet_id) => {
+                    self.asked
+                        .insert(packet_id, Asked::Subscribe(filter, options));
+                }
                 // Retried when an identifier is free.
                 Err(error) if error.is_would_block() => drop(self.doubtful.insert(filter)),
                 Err(error) => {
-                    self.refused.insert(filter.clone());
+                    self.refused.insert(filter.clone(), options);
                     let result = Err(Error::misuse(error));
-                    self.report(Report::Subscribed { filter, result }).await;
+                    self.report(Report::Subscribed {
+                        filter,
+                        options,
+                        result,
+                    })
+                    .await;
                 }
             }
         }
-        let had = self.subscribed.union(&self.doubtful);
-        let surplus = had.filter(|it| !wanted.contains_key(*it) && !asked.contains(*it));
+        let had: std::collections::BTreeSet<&String> =
+            self.subscribed.keys().chain(&self.doubtful).collect();
+        let surplus = had
+            .into_iter()
+            .filter(|it| !wanted.contains_key(*it) && !asked.contains(*it));
         let surplus: Vec<String> = surplus.take(BATCH).cloned().collect();
         let mut surplus = self.agree(surplus, Ask::Unsubscribe).await;
         while !surplus.is_empty() {
@@ -366,7 +376,8 @@ impl Session {
 
     /// Whether the broker has these filters is not certain: they are requested again, or ended.
     fn doubt(&mut self, filters: Vec<String>) {
-        self.subscribed.retain(|filter| !filters.contains(filter));
+        self.subscribed
+            .retain(|filter, _| !filters.contains(filter));
         self.doubtful.extend(filters);
     }
 
@@ -407,7 +418,7 @@ impl Session {
             };
             match self.client.publish(now, &message.to_publish(&properties)) {
                 Ok(Some(packet_id)) => drop(self.waiting.insert(packet_id, pending)),
-                Ok(None) => pending.settle(Ok(())),
+                Ok(None) => pending.settle(Ok(ReasonCode::Success)),
                 Err(error) if error.is_would_block() => {
                     self.first.push_front(Outgoing { message, pending });
                     return;
@@ -480,6 +491,7 @@ impl Session {
                 is_sent
                     && self.drain == Some(Drain::Done)
                     && self.arrived.is_empty()
+                    && self.owed.is_empty()
                     && self.client.inflight() == 0
             }
         };

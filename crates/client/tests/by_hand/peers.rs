@@ -39,6 +39,8 @@ pub enum Said {
     Publish(String, Option<PacketId>, bool),
     Pubrel(PacketId),
     Puback(PacketId),
+    Pubrec(PacketId),
+    Pubcomp(PacketId),
     Pingreq,
     Subscribe(PacketId, String, u8),
     Unsubscribe(PacketId, String),
@@ -59,6 +61,8 @@ impl Said {
             }
             Packet::Pubrel(pubrel) => Self::Pubrel(pubrel.packet_id),
             Packet::Puback(puback) => Self::Puback(puback.packet_id),
+            Packet::Pubrec(pubrec) => Self::Pubrec(pubrec.packet_id),
+            Packet::Pubcomp(pubcomp) => Self::Pubcomp(pubcomp.packet_id),
             Packet::Pingreq => Self::Pingreq,
             Packet::Subscribe(subscribe) => {
                 let one = &subscribe.filters[0];
