@@ -106,12 +106,11 @@ impl Consumer {
 
     /// The next message that it has handled; `None` when it was killed.
     fn handled(&mut self) -> Option<usize> {
-        let line = self.lines.find_map(|line| {
+        self.lines.find_map(|line| {
             let line = line.ok()?;
             let number = line.strip_prefix(HANDLED)?;
             number.parse().ok()
-        });
-        line
+        })
     }
 
     fn kill(&mut self) {
