@@ -91,8 +91,8 @@ fn run(program: &Path, crossing: Crossing, messages: u64) -> Result<u64, BenchEr
     counted.sum()
 }
 
-/// One message at a time: the next one leaves when the subscriber has this one, and at QoS 1 when it is
-/// acknowledged.
+/// One message at a time: the next one leaves when the subscriber has this one, and at QoS 1 when
+/// it is acknowledged.
 fn play(nodes: &[Running], crossing: Crossing, messages: u64) -> std::io::Result<()> {
     let (here, there) = (nodes[0].address, nodes[1].address);
     let (home, is_kept) = match crossing {

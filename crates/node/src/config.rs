@@ -231,7 +231,8 @@ pub struct HubConfig {
     pub partition: Partition,
     /// How long a node that has just started waits for discovery before it serves clients.
     pub discovery_grace: Duration,
-    /// How long after that it waits for the other members, if none of the nodes that it reaches serves.
+    /// How long after that it waits for the other members, if none of the nodes that it reaches
+    /// serves.
     pub restart_grace: Duration,
     /// Of retained messages.
     pub retained: RetainedLimits,

@@ -507,8 +507,8 @@ pub(crate) struct Cluster {
     pub bans: Arc<Bans>,
     /// This side has no quorum (rule 19).
     pub is_minority: bool,
-    /// A thread that was silent for less cannot have missed that other nodes declared this one down;
-    /// none: it makes no difference, as both sides of a partition serve.
+    /// A thread that was silent for less cannot have missed that other nodes declared this one
+    /// down; none: it makes no difference, as both sides of a partition serve.
     pub lease: Option<Duration>,
 }
 

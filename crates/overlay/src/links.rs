@@ -18,9 +18,9 @@ pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
     /// Links that may have changed since the last round; some may be gone.
     changed: SortedSet<LinkId>,
-    /// When each link must be examined, changed or not: one entry for each, as of the end of the last
-    /// round. It may be early: what a link is waited for is put off with all that it receives, and
-    /// its entry follows when it is due.
+    /// When each link must be examined, changed or not: one entry for each, as of the end of the
+    /// last round. It may be early: what a link is waited for is put off with all that it receives,
+    /// and its entry follows when it is due.
     agenda: BTreeSet<(Instant, LinkId)>,
     due: BTreeMap<LinkId, Instant>,
     /// Links whose data waits for capacity in the out-buffer, as of the end of the last round.

@@ -84,8 +84,8 @@ pub enum Deaths {
         /// Load after it.
         after: Duration,
     },
-    /// All nodes at once, as after a loss of power. They start again in a random order, one after the
-    /// other.
+    /// All nodes at once, as after a loss of power. They start again in a random order, one after
+    /// the other.
     Reboot {
         /// Time between two starts.
         gap: Duration,

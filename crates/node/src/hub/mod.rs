@@ -403,8 +403,8 @@ impl Hub {
         self.cx.outputs.pop_front()
     }
 
-    /// Whether `Timeout` is wanted, as of the end of the last round: the end of the next one sees what
-    /// inputs have made due since.
+    /// Whether `Timeout` is wanted, as of the end of the last round: the end of the next one sees
+    /// what inputs have made due since.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|at| at <= now)
@@ -483,9 +483,11 @@ impl Hub {
         }
     }
 
-    /// A node that has its data from before does not know what became of its sessions, nor which sessions the others have: where all nodes start at once, as
-    /// after a loss of power, the first one would give clients sessions without what the others hold, and accept messages without knowing who wants
-    /// them. So it waits for the other members, unless one that serves tells it: not for ever, as they may be gone.
+    /// A node that has its data from before does not know what became of its sessions, nor which
+    /// sessions the others have: where all nodes start at once, as after a loss of power, the first
+    /// one would give clients sessions without what the others hold, and accept messages without
+    /// knowing who wants them. So it waits for the other members, unless one that serves tells it:
+    /// not for ever, as they may be gone.
     fn check_ready(&mut self, now: Now) {
         let had_its_time = self.start.discovered_at.filter(|at| now.instant >= *at);
         if let Some(discovered_at) = had_its_time.filter(|_| !self.cx.is_ready)

@@ -31,8 +31,8 @@ impl Worker {
         self.cx.send_to_hub(ToHub::StoodStill);
     }
 
-    /// Within this time other nodes cannot have promoted its sessions; none: no other nodes, or both
-    /// sides of a partition serve.
+    /// Within this time other nodes cannot have promoted its sessions; none: no other nodes, or
+    /// both sides of a partition serve.
     fn lease(&self) -> Option<Duration> {
         let cluster = &self.cx.cluster;
         cluster.lease.filter(|_| !cluster.members.is_empty())

@@ -740,8 +740,8 @@ fn what_waits_while_a_node_is_suspected_is_bounded() {
     });
 }
 
-/// A publisher with much in flight leaves a node that stands still: its bytes wait there unread, and it
-/// sends them again elsewhere. The node must not accept them when it goes on.
+/// A publisher with much in flight leaves a node that stands still: its bytes wait there unread,
+/// and it sends them again elsewhere. The node must not accept them when it goes on.
 #[test]
 fn what_waits_unread_at_a_node_that_stood_still_is_not_accepted_twice_with_a_majority() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {

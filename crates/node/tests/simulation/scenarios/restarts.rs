@@ -319,8 +319,8 @@ fn single_nodes_with_a_session_of_one_client_become_a_cluster_and_lose_neither()
     }
 }
 
-/// Where nobody serves, the first node waits for the last one: so its clients get their sessions, and
-/// what is published reaches the sessions of nodes that come later.
+/// Where nobody serves, the first node waits for the last one: so its clients get their sessions,
+/// and what is published reaches the sessions of nodes that come later.
 #[test]
 fn a_node_that_starts_where_none_serves_waits_for_the_other_members() {
     for (seed, weather) in weathers() {
@@ -353,8 +353,8 @@ fn a_node_that_starts_where_none_serves_waits_for_the_other_members() {
     }
 }
 
-/// The others may be gone for good: a node waits so long and no longer, and not at all beside one that
-/// serves.
+/// The others may be gone for good: a node waits so long and no longer, and not at all beside one
+/// that serves.
 #[test]
 fn a_node_waits_for_the_other_members_for_a_bounded_time() {
     let mut world = nodes_with_data(1, Weather::CALM, 3, 1);

@@ -444,7 +444,7 @@ impl Placing {
 
     /// A client that asks has a placement by that; others follow their subscribers, or would if they had asked.
     fn what_is_followed(&self, placement: &Placement, asked: &Asked) -> Follows {
-        let known = self.placements.known.get(&*placement.client_id);
+        let known = self.placements.known.get(&placement.client_id);
         if placement.client_id == asked.client_id {
             Follows::Request {
                 max_sessions: u8::try_from(asked.max_sessions).unwrap_or(u8::MAX),

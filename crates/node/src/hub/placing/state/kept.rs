@@ -148,8 +148,8 @@ impl Kept {
         Some(known)
     }
 
-    /// The next placements behind one, with [`PART_TOPICS`] topics and filters or little more, and the
-    /// name of the last of them if there are more.
+    /// The next placements behind one, with [`PART_TOPICS`] topics and filters or little more, and
+    /// the name of the last of them if there are more.
     pub fn part(&self, after: Option<&str>) -> (Vec<&Known>, Option<Arc<str>>) {
         let mut topics = 0;
         let mut behind = self.after(after);
