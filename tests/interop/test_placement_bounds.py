@@ -61,9 +61,8 @@ class Bytes(Asking):
         counted, taken = (now - then for now, then in zip((self.remembered(), node.memory_bytes("VmRSS")), before, strict=True))
         self.assertLessEqual(self.remembered(), MEMORY // 8)
         print(f"placements: {counted / 2**20:.1f} MiB counted, {taken / 2**20:.1f} MiB more taken by the process")
-        # Of a megabyte an allocator takes what it likes.
+        # An allocator also uses what it had before.
         self.assertLess(taken, 2 * counted + (2 << 20))
-        self.assertLess(counted, 2 * taken + (2 << 20))
         for number in range(refused):
             self.request("DELETE", f"/ann-{number}", headers=basic("ann", "a"))
         wait_until(lambda: self.place_as("ann", "again")[0] == 200, "room for the same user")
