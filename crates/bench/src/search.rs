@@ -143,7 +143,7 @@ pub fn run_at(
 ///
 /// Doubles from `from` while true, halves while false, then bisects until the bounds differ by less than `precision` of
 /// the lower one.
-pub(crate) fn bisect<E>(
+pub fn bisect<E>(
     from: f64,
     precision: f64,
     mut holds: impl FnMut(f64) -> Result<bool, E>,

@@ -14,6 +14,8 @@ pub const PUBREL: u8 = 0x62;
 pub const PUBCOMP: u8 = 0x70;
 /// A complete PINGRESP.
 pub const PINGRESP: [u8; 2] = [0xD0, 0];
+/// A whole PINGREQ.
+pub const PINGREQ: [u8; 2] = [0xC0, 0];
 
 /// Malformed: the bytes are not an MQTT packet. Nothing was changed; the connection is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

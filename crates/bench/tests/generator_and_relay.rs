@@ -140,6 +140,7 @@ fn every_message_arrives_once_and_in_order_in_an_open_loop() {
 fn social_and_iot_patterns_deliver_what_their_plans_expect() {
     let social = Workload::Social {
         topics: 50,
+        publishers: None,
         subscribers: 20,
         topics_per_subscriber: 5,
         alpha: 1.13,

@@ -105,6 +105,9 @@ pub struct Driver {
     /// Where a broker counts the publications that it sent to others, if it does.
     #[serde(default)]
     pub link_messages: Option<Counter>,
+    /// Where a broker reports how many of those bytes are publications, if it does.
+    #[serde(default)]
+    pub link_data_bytes: Option<Counter>,
     /// Where a broker reports the seconds from its start until it and the others first agreed on their trees, if it does.
     #[serde(default)]
     pub convergence_s: Option<Counter>,

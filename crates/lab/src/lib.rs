@@ -51,6 +51,7 @@ pub mod measured;
 pub mod measures;
 pub mod net;
 pub mod network;
+pub mod papers;
 pub mod prepare;
 pub mod probe;
 pub mod requirements;

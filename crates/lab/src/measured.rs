@@ -1,6 +1,7 @@
 //! The measurements of a scenario, each by the matching part of `thicket bench`, with clients in the namespaces of the sites.
 
 mod arrivals;
+mod connections;
 pub(crate) mod placement;
 
 use std::collections::BTreeMap;
@@ -96,6 +97,10 @@ pub fn measure(
             throughput(scenario, generator, Watch { pids })
         }
         (Measure::Connections { count, hold_s }, _) => connections(clients, *count, hold_s.value()),
+        (Measure::MostConnections { .. }, _) => {
+            let pids = entrance.map_or_else(Vec::new, |entrance| entrance.pids);
+            connections::most(scenario, &clients, &Watch { pids })
+        }
         (Measure::Crash { .. }, _) => death(scenario, &clients, orders),
         (_, Some(generator)) => load(scenario, generator),
         (Measure::Load | Measure::Throughput { .. }, None) => {

@@ -17,8 +17,12 @@ pub const VERSION: u32 = 1;
 /// Name of the main file.
 pub const FILE: &str = "results.json";
 
-/// Figures of what brokers report as sent to each other while messages were published: bytes, and publications.
-pub const OWN_COUNTERS: [&str; 2] = ["publish_own_link_bytes", "publish_own_link_messages"];
+/// Figures of what brokers report as sent to each other while messages were published: bytes, publications, and the bytes of publications.
+pub const OWN_COUNTERS: [&str; 3] = [
+    "publish_own_link_bytes",
+    "publish_own_link_messages",
+    "publish_own_data_bytes",
+];
 
 /// 1 if a search for the highest rate ended at the limit of the load generator: the broker's rate is at least the result.
 pub const GENERATOR_WAS_LIMIT: &str = "generator_was_limit";
@@ -264,16 +268,14 @@ fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
     if !phase.brokers.is_empty() && phase.seconds > 0.0 {
         let count = phase.brokers.len() as f64;
         let cpu_s: f64 = phase.brokers.iter().map(|broker| broker.cpu_s).sum();
-        put(
-            format!("{name}_broker_cpu_percent"),
-            100.0 * cpu_s / phase.seconds / count,
-        );
+        let cpu_percent = 100.0 * cpu_s / phase.seconds;
+        put(format!("{name}_cluster_cpu_percent"), cpu_percent);
+        put(format!("{name}_broker_cpu_percent"), cpu_percent / count);
         let brokers = || phase.brokers.iter();
         if let Some(kib) = brokers().map(|it| it.memory_kib).sum::<Option<u64>>() {
-            put(
-                format!("{name}_broker_memory_mib"),
-                kib as f64 / 1024.0 / count,
-            );
+            let mib = kib as f64 / 1024.0;
+            put(format!("{name}_cluster_memory_mib"), mib);
+            put(format!("{name}_broker_memory_mib"), mib / count);
         }
         let peaks = brokers().map(|it| it.memory_peak_kib);
         if let Some(kib) = peaks.collect::<Option<Vec<u64>>>() {
@@ -283,6 +285,26 @@ fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
                 most as f64 / 1024.0,
             );
         }
+    }
+}
+
+/// Adds the traffic of publications and of signalling while messages were published (Overlays Fig. 7 and 8), if brokers report the bytes of each. Headers of
+/// frames belong to both in proportion.
+pub fn split_traffic(metrics: &mut BTreeMap<String, f64>) {
+    let [all, _, data] = OWN_COUNTERS.map(|name| metrics.get(name).copied());
+    let (Some(all), Some(data)) = (all, data) else {
+        return;
+    };
+    let Some(&traffic) = metrics.get("publish_traffic_bytes_per_s") else {
+        return;
+    };
+    let share = if all > 0.0 {
+        (data / all).min(1.0)
+    } else {
+        0.0
+    };
+    for (name, share) in [("data", share), ("signalling", 1.0 - share)] {
+        metrics.insert(format!("publish_{name}_bytes_per_s"), share * traffic);
     }
 }
 
@@ -454,6 +476,53 @@ mod tests {
         let error = replace(&path, "x").unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn traffic_is_split_as_brokers_count_their_bytes() {
+        let of = |pairs: &[(&str, f64)]| {
+            let mut metrics: BTreeMap<String, f64> = pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect();
+            split_traffic(&mut metrics);
+            ["data", "signalling"]
+                .map(|it| metrics.get(&format!("publish_{it}_bytes_per_s")).copied())
+        };
+        let traffic = ("publish_traffic_bytes_per_s", 1200.0);
+        let counted = [
+            ("publish_own_link_bytes", 4000.0),
+            ("publish_own_data_bytes", 3000.0),
+            traffic,
+        ];
+        assert_eq!(of(&counted), [Some(900.0), Some(300.0)]);
+        assert_eq!(of(&[traffic]), [None, None], "brokers that count nothing");
+    }
+
+    #[test]
+    fn clusters_have_the_sum_of_their_brokers_and_these_their_mean() {
+        let broker = |site: &str, cpu_s: f64, mib: u64| BrokerUse {
+            site: site.to_owned(),
+            cpu_s,
+            memory_kib: Some(1024 * mib),
+            memory_peak_kib: None,
+            throttled: 0,
+        };
+        let phase = Phase {
+            name: "publish".to_owned(),
+            seconds: 10.0,
+            links: Vec::new(),
+            brokers: vec![broker("s1", 2.0, 30), broker("s2", 6.0, 50)],
+        };
+        let metrics = phases_metrics(&[phase]);
+        for (name, value) in [
+            ("publish_cluster_cpu_percent", 80.0),
+            ("publish_broker_cpu_percent", 40.0),
+            ("publish_cluster_memory_mib", 80.0),
+            ("publish_broker_memory_mib", 40.0),
+        ] {
+            assert_eq!(metrics[name], value, "{name}");
+        }
     }
 
     #[test]

@@ -152,8 +152,8 @@ impl Bench<'_> {
     fn group(&mut self, repeat: u64, cells: &[usize]) -> Result<(), LabError> {
         let scenario = &self.cells[cells[0]].scenario;
         let names = scenario.network.names().map_err(LabError::Machine)?;
-        let topology =
-            Topology::new(&scenario.network, &names, scenario.seed).map_err(LabError::Machine)?;
+        let topology = Topology::of_repeat(&scenario.network, &names, scenario.seed, repeat)
+            .map_err(LabError::Machine)?;
         let systems: Vec<(System, Driver)> = (self.scenario.systems.iter())
             .map(|system| self.system_in(cells[0], system))
             .zip(self.drivers.clone())

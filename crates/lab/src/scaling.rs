@@ -100,6 +100,7 @@ impl Model {
             Workload::Pair { .. } => return Some(Self::Pairs),
             Workload::Social {
                 topics,
+                publishers: None,
                 subscribers,
                 topics_per_subscriber,
                 alpha,

@@ -76,11 +76,25 @@ pub struct Topology {
     next: Vec<Vec<Option<usize>>>,
 }
 
+/// Distinguish the draws of a graph and of its delays from those of other things.
+const GRAPH: u64 = 0x006E_6574_776F_726B;
+const DELAYS: u64 = 0x0064_656C_6179_7321;
+
 impl Topology {
-    /// Builds it; an error names the contradiction.
+    /// Builds it as in the first repeat; an error names the contradiction.
     pub fn new(network: &Network, names: &[String], seed: u64) -> Result<Self, String> {
-        let mut random = Random::new(seed ^ 0x006E_6574_776F_726B);
-        let pairs = pairs(network, names, &mut random);
+        Self::of_repeat(network, names, seed, 1)
+    }
+
+    /// Builds it for a repeat. All repeats have the same links; delays that are drawn for each link are drawn for each repeat.
+    pub fn of_repeat(
+        network: &Network,
+        names: &[String],
+        seed: u64,
+        repeat: u64,
+    ) -> Result<Self, String> {
+        let pairs = pairs(network, names, &mut Random::new(seed ^ GRAPH));
+        let mut random = Random::new(seed.wrapping_add(repeat) ^ DELAYS);
         let mut links = Vec::with_capacity(pairs.len());
         for (a, b) in pairs {
             let (a, b) = (a.min(b), a.max(b));
@@ -408,6 +422,10 @@ mod tests {
         assert_eq!(one, topology(text));
         let (network, names) = network(text);
         assert_ne!(one, Topology::new(&network, &names, 8).unwrap());
+        let again = Topology::of_repeat(&network, &names, 7, 2).unwrap();
+        let ends = |it: &Topology| it.links.iter().map(|it| (it.a, it.b)).collect::<Vec<_>>();
+        assert_eq!(ends(&one), ends(&again));
+        assert_ne!(one, again, "each repeat draws its delays");
         let mean: f64 = one
             .links
             .iter()

@@ -383,7 +383,7 @@ fn clients_reconnect_when_a_broker_dies_and_nothing_acknowledged_is_lost() {
         for run in play_well(&text) {
             assert_eq!(run.metrics["lost_messages"], 0.0, "{how}");
             assert_eq!(run.metrics["sessions_lost"], 0.0, "{how}");
-            assert!(run.metrics["acknowledged_messages"] > 2.0 * 1000.0, "{how}");
+            assert!(run.metrics["acknowledged_messages"] > 2.0 * 500.0, "{how}");
             assert!(run.metrics["reconnect_max_ms"] > 0.0, "{how}");
         }
     }

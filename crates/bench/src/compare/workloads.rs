@@ -66,6 +66,7 @@ pub fn case(name: &str) -> Option<Case> {
     };
     let social = Workload::Social {
         topics: 1000,
+        publishers: None,
         subscribers: 100,
         topics_per_subscriber: 10,
         alpha: 1.13,

@@ -4,18 +4,19 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use hashbrown::HashSet;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use thicket_mqtt::{
     Connack, Connect, Packet, PacketId, ReasonCode, Subscribe, SubscribeFilter,
-    SubscriptionOptions, decode, server_references,
+    SubscriptionOptions, Will, decode, server_references,
 };
 
 use super::client::{Client, Phase, Role};
 use super::receiving::{Acknowledging, Receiving};
 use super::scenario::{Node, Scenario};
-use super::streams::Stream;
+use super::streams::{Form, Stream};
 use super::{Generator, READ_BYTES, TIMER};
 use crate::BenchError;
 use crate::arrivals::{Redirect, place_of};
@@ -28,6 +29,8 @@ use crate::workload::{Plan, attach};
 
 /// Most connections being made at a time: below the backlog of any listener.
 const CONCURRENT: usize = 100;
+/// Longest sleep where connections are begun at a rate.
+const BETWEEN_CONNECTS: Duration = Duration::from_millis(5);
 /// Longest wait without progress.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Filters in one SUBSCRIBE.
@@ -43,7 +46,12 @@ pub(super) fn connect(scenario: Scenario) -> Result<Generator, BenchError> {
             "there is no broker to connect to".to_owned(),
         ));
     }
-    let plan = scenario.workload.plan(&scenario.prefix, scenario.seed)?;
+    let plan = scenario.plan()?;
+    if !tells_streams_apart(&scenario, &plan) {
+        return Err(BenchError::Setting(
+            "payloads below 16 bytes name no publisher: each needs a topic of its own".to_owned(),
+        ));
+    }
     let clients = plan.topics.len() + plan.subscribers.len();
     let open_files = process::raise_open_files();
     if (clients as u64).saturating_add(64) > open_files {
@@ -61,6 +69,13 @@ pub(super) fn connect(scenario: Scenario) -> Result<Generator, BenchError> {
     Ok(generator)
 }
 
+/// Whether the publisher of each message is known: by its payload, or by its topic.
+fn tells_streams_apart(scenario: &Scenario, plan: &Plan) -> bool {
+    let topics: HashSet<&String> = plan.topics.iter().collect();
+    StampForm::for_payload(scenario.payload_len) == StampForm::Full
+        || topics.len() == plan.topics.len()
+}
+
 impl Generator {
     fn new(scenario: Scenario, plan: &Plan) -> Result<Self, BenchError> {
         let system = |what| BenchError::system(what);
@@ -72,21 +87,9 @@ impl Generator {
             .register(&mut source, TIMER, Interest::READABLE)
             .map_err(system("timer"))?;
         let recipients = plan.recipients();
-        let streams: Result<Vec<Stream>, _> = plan
-            .topics
-            .iter()
-            .zip(0u32..)
-            .map(|(topic, index)| {
-                let recipients = recipients[index as usize];
-                Stream::new(
-                    index,
-                    topic,
-                    scenario.qos,
-                    scenario.version,
-                    scenario.payload_len,
-                    recipients,
-                )
-            })
+        let form = Form::of(&scenario);
+        let streams: Result<Vec<Stream>, _> = (plan.topics.iter().zip(&recipients).zip(0u32..))
+            .map(|((topic, &recipients), index)| Stream::new(index, topic, &form, recipients))
             .collect();
         let streams = streams.map_err(|error| {
             BenchError::Setting(format!("a message cannot be encoded: {error}"))
@@ -117,6 +120,7 @@ impl Generator {
             timer,
             epoch: Instant::now(),
             ready: 0,
+            pinged_ns: 0,
             connecting: Duration::ZERO,
             scenario,
         })
@@ -135,10 +139,15 @@ impl Generator {
             .zip(publishers)
             .chain((0..).map(Role::Subscriber).zip(subscribers));
         let mut roles = roles.peekable();
-        let mut last_step = Instant::now();
+        let begun = Instant::now();
+        let mut last_step = begun;
         let (mut pending, mut before) = (0, 0);
         while roles.peek().is_some() || pending > 0 {
+            let rate = self.scenario.connects_per_s.unwrap_or(f64::INFINITY);
+            // The first is due at once.
+            let due = (begun.elapsed().as_secs_f64() * rate) as usize;
             while pending < CONCURRENT
+                && self.clients.len() <= due
                 && let Some((role, node)) = roles.next()
             {
                 self.open(role, node)?;
@@ -220,7 +229,12 @@ impl Generator {
     }
 
     fn connect_round(&mut self, plan: &Plan) -> Result<(), BenchError> {
-        self.wait(Some(Duration::from_millis(100)))?;
+        let longest = match self.scenario.connects_per_s {
+            Some(_) => BETWEEN_CONNECTS,
+            None => Duration::from_millis(100),
+        };
+        self.wait(Some(longest))?;
+        self.ping()?;
         for index in self.opened() {
             self.send_connect(index)?;
         }
@@ -261,7 +275,14 @@ impl Generator {
         self.put_layer(index)?;
         let client_id = self.client_id(index);
         let mut connect = Connect::new(self.scenario.version, &client_id);
-        connect.keep_alive = 0;
+        connect.keep_alive = self.scenario.keep_alive_s;
+        let will = self.scenario.will.as_ref();
+        let will_payload = vec![b'.'; will.map_or(0, |will| will.payload_len)];
+        connect.will = will.map(|will| Will {
+            qos: will.qos,
+            retain: will.retain,
+            ..Will::new(&will.topic, &will_payload)
+        });
         if self.scenario.persistent && matches!(self.clients[index].role, Role::Subscriber(..)) {
             connect.clean_start = false;
             connect.session_expiry_interval = self
@@ -311,7 +332,7 @@ impl Generator {
             return Ok(());
         };
         let options = SubscriptionOptions {
-            qos: self.scenario.qos,
+            qos: self.scenario.subscriptions_qos(),
             ..SubscriptionOptions::default()
         };
         let mut bytes = Vec::new();

@@ -41,6 +41,11 @@ impl Fleet {
                 "{pairs} pairs cannot be shared out over {threads} threads"
             )));
         }
+        if scenario.topic.as_ref().is_some_and(|it| !it.names_run()) {
+            return Err(BenchError::Setting(
+                "topics of several threads need {run} in their names".to_owned(),
+            ));
+        }
         let streams = shares(pairs as u64, &vec![1; threads]);
         let generators: Result<Vec<Generator>, _> = streams
             .iter()

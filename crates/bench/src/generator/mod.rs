@@ -25,7 +25,7 @@ pub use audience::Counts;
 pub use fleet::Fleet;
 pub use receiving::{Acknowledged, Sample};
 pub use run::{Progress, Watch};
-pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until};
+pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until, WillMessage};
 pub use schedule::Schedule;
 
 use crate::BenchError;
@@ -75,6 +75,8 @@ pub struct Generator {
     epoch: Instant,
     /// Clients that have completed CONNECT and SUBSCRIBE.
     ready: usize,
+    /// When all clients sent a PINGREQ, on the run's clock.
+    pinged_ns: u64,
     connecting: Duration,
 }
 

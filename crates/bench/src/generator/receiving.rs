@@ -279,6 +279,7 @@ impl Receiving {
 
 #[cfg(test)]
 mod tests {
+    use super::super::streams::Form;
     use super::*;
     use crate::workload::Workload;
     use thicket_mqtt::{ProtocolVersion, Qos};
@@ -290,17 +291,14 @@ mod tests {
         }
         .plan("t", 1)
         .unwrap();
-        let stream = |index| {
-            Stream::new(
-                index,
-                &plan.topics[index as usize],
-                Qos::AtMostOnce,
-                ProtocolVersion::V311,
-                payload_len,
-                2,
-            )
-            .unwrap()
+        let form = Form {
+            qos: Qos::AtMostOnce,
+            version: ProtocolVersion::V311,
+            retain: false,
+            payload_len,
+            sizes: None,
         };
+        let stream = |index| Stream::new(index, &plan.topics[index as usize], &form, 2).unwrap();
         (
             Receiving::new(&plan, StampForm::for_payload(payload_len)),
             vec![stream(0), stream(1)],

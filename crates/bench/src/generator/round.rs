@@ -25,6 +25,26 @@ impl Generator {
         }
     }
 
+    /// Sends a PINGREQ of each client when three quarters of the keep alive are over.
+    pub(super) fn ping(&mut self) -> Result<(), BenchError> {
+        let keep_alive_ns = 1_000_000_000 * u64::from(self.scenario.keep_alive_s);
+        let now_ns = self.now_ns();
+        if keep_alive_ns == 0 || now_ns - self.pinged_ns < keep_alive_ns / 4 * 3 {
+            return Ok(());
+        }
+        self.pinged_ns = now_ns;
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            if client.is_ready()
+                && let Err(source) = client.socket.send(&wire::PINGREQ)
+            {
+                let error = self.broken(index, source);
+                self.on_lost(index, error)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sorts the events into the lists of clients to read and to write.
     pub(super) fn note_events(&mut self) {
         for event in self.events.iter() {

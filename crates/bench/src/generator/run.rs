@@ -256,6 +256,7 @@ impl Generator {
             self.set_timer(schedule.next_due_ns())?;
         }
         self.wait(Some(TICK))?;
+        self.ping()?;
         if !self.away.is_empty() {
             self.send_connects()?;
         }

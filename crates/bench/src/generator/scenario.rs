@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::BenchError;
 use crate::arrivals::Redirect;
 use crate::layer::Layering;
 use crate::stop::Stop;
-use crate::workload::{Attachment, Workload};
+use crate::workload::{Attachment, Plan, PlanError, TopicTemplate, Workload};
 
 /// A broker's address with the name the user gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +65,19 @@ pub struct Scenario {
     pub attachment: Attachment,
     /// Protocol of all clients.
     pub version: ProtocolVersion,
-    /// Quality of service of publications and subscriptions.
+    /// Quality of service of publications, and of subscriptions unless those have their own.
     pub qos: Qos,
-    /// Payload of each message in bytes.
+    /// Quality of service of subscriptions, if it is another one.
+    pub subscriber_qos: Option<Qos>,
+    /// Payload of each message in bytes; of the longest if they differ.
     pub payload_len: usize,
-    /// First level of every topic, and prefix of every client identifier: must be distinct for simultaneous runs.
+    /// Payloads in bytes in the order of sending, from the first again after the last; each stream begins elsewhere. None is above `payload_len`.
+    pub payload_sizes: Option<Arc<[u32]>>,
+    /// Whether publications have the RETAIN flag.
+    pub retain: bool,
+    /// Names of topics; `None`: the usual ones, which start with `prefix`.
+    pub topic: Option<TopicTemplate>,
+    /// First level of the usual topics, and prefix of every client identifier: must be distinct for simultaneous runs.
     pub prefix: String,
     /// Seed of all random choices.
     pub seed: u64,
@@ -76,6 +85,12 @@ pub struct Scenario {
     pub settle: Duration,
     /// Whether sessions of subscribers are persistent, with an expiry of a minute in 5.0.
     pub persistent: bool,
+    /// The will of every client.
+    pub will: Option<WillMessage>,
+    /// Keep Alive in seconds, 0: off. A client sends a PINGREQ after three quarters of it, whatever else it sends.
+    pub keep_alive_s: u16,
+    /// Connections begun in a second at most, above 0; `None`: as fast as the brokers accept them.
+    pub connects_per_s: Option<f64>,
     /// User name and password.
     pub login: Option<(String, String)>,
     /// TLS and WebSocket.
@@ -98,11 +113,18 @@ impl Scenario {
             attachment: Attachment::RoundRobin,
             version: ProtocolVersion::V311,
             qos: Qos::AtMostOnce,
+            subscriber_qos: None,
             payload_len: 64,
+            payload_sizes: None,
+            retain: false,
+            topic: None,
             prefix: format!("b{}", std::process::id()),
             seed: 1,
             settle: Duration::ZERO,
             persistent: false,
+            will: None,
+            keep_alive_s: 0,
+            connects_per_s: None,
             login: None,
             layering: Layering::default(),
             redirect: Redirect::Follow,
@@ -110,6 +132,50 @@ impl Scenario {
             stop: Stop::default(),
         }
     }
+
+    /// The plan of its workload, with its names of topics.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        (self.workload).plan_named(self.topic.as_ref(), &self.prefix, self.seed)
+    }
+
+    /// Quality of service of subscriptions.
+    #[must_use]
+    pub fn subscriptions_qos(&self) -> Qos {
+        self.subscriber_qos.unwrap_or(self.qos)
+    }
+
+    /// The payload in bytes of a stream's message with this number.
+    #[must_use]
+    pub fn payload_of(&self, stream: u32, number: u32) -> usize {
+        let sizes = self.payload_sizes.as_deref();
+        sizes.map_or(self.payload_len, |sizes| size_of(sizes, stream, number))
+    }
+}
+
+/// A will, the same for all clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WillMessage {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload in bytes.
+    pub payload_len: usize,
+    /// Its quality of service.
+    pub qos: Qos,
+    /// Whether it is retained.
+    pub retain: bool,
+}
+
+/// Where a stream begins in the sizes, so that two do not send the same ones at the same time.
+const STRIDE: usize = 1_009;
+
+/// The size of a stream's message with this number; 0 without sizes.
+pub(super) fn size_of(sizes: &[u32], stream: u32, number: u32) -> usize {
+    let at = (stream as usize)
+        .wrapping_mul(STRIDE)
+        .wrapping_add(number as usize);
+    sizes
+        .get(at % sizes.len().max(1))
+        .map_or(0, |&size| size as usize)
 }
 
 /// How much is sent, and when.

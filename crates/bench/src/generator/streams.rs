@@ -1,9 +1,11 @@
 //! The sending side: messages made from a template, and how many of them are under way.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use thicket_mqtt::{EncodeError, PacketId, ProtocolVersion, Publish, Qos};
 
+use super::scenario::{Scenario, size_of};
 use crate::stamp::{Stamp, StampForm};
 
 /// Most identifiers of unacknowledged messages of a publisher: half of the number space, so that none is reused too early.
@@ -28,11 +30,39 @@ pub struct Settled {
     pub time_ns: u64,
 }
 
+/// What the messages of all streams have in common.
+#[derive(Debug, Clone)]
+pub struct Form {
+    pub qos: Qos,
+    pub version: ProtocolVersion,
+    pub retain: bool,
+    /// Payload of the longest message.
+    pub payload_len: usize,
+    /// Payloads in turn, if they differ.
+    pub sizes: Option<Arc<[u32]>>,
+}
+
+impl Form {
+    pub fn of(scenario: &Scenario) -> Self {
+        Self {
+            qos: scenario.qos,
+            version: scenario.version,
+            retain: scenario.retain,
+            payload_len: scenario.payload_len,
+            sizes: scenario.payload_sizes.clone(),
+        }
+    }
+}
+
 /// One stream: a publisher and its topic.
 #[derive(Debug)]
 pub struct Stream {
-    /// A complete PUBLISH; identifier and stamp are overwritten in each copy.
+    /// A complete PUBLISH with the longest payload; identifier and stamp are overwritten in each copy.
     template: Box<[u8]>,
+    /// Bytes before the variable header.
+    header_len: usize,
+    /// Payloads in turn, if they differ.
+    sizes: Option<Arc<[u32]>>,
     /// Offset of the packet identifier; 0 at QoS 0.
     id_at: usize,
     payload_at: usize,
@@ -67,25 +97,23 @@ pub struct Stream {
 
 impl Stream {
     /// A stream about to send its first message.
-    pub fn new(
-        index: u32,
-        topic: &str,
-        qos: Qos,
-        version: ProtocolVersion,
-        payload_len: usize,
-        recipients: u32,
-    ) -> Result<Self, EncodeError> {
+    pub fn new(index: u32, topic: &str, form: &Form, recipients: u32) -> Result<Self, EncodeError> {
+        let (qos, payload_len) = (form.qos, form.payload_len);
         let payload = vec![b'.'; payload_len];
         let mut publish = Publish::new(topic, &payload);
-        publish.qos = qos;
+        (publish.qos, publish.retain) = (qos, form.retain);
         publish.packet_id = (qos != Qos::AtMostOnce).then(|| PacketId::new(1)).flatten();
         let mut template = Vec::new();
-        let id_at = publish.encode(version, &mut template)?.unwrap_or(0);
+        let id_at = publish.encode(form.version, &mut template)?.unwrap_or(0);
+        let last_of_length = template.iter().skip(1).position(|byte| byte & 0x80 == 0);
+        let shortest = form.sizes.as_deref().and_then(|sizes| sizes.iter().min());
         Ok(Self {
             payload_at: template.len() - payload_len,
+            header_len: 2 + last_of_length.unwrap_or(0),
             template: template.into(),
             id_at,
-            form: StampForm::for_payload(payload_len),
+            sizes: form.sizes.clone(),
+            form: StampForm::for_payload(shortest.map_or(payload_len, |&size| size as usize)),
             index,
             number: 0,
             recipients,
@@ -143,17 +171,31 @@ impl Stream {
     #[inline]
     fn write(&self, number: u32, packet_id: u16, time_ns: u64, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&self.template);
+        // How much shorter the fixed header is than that of the template.
+        let mut shorter = 0;
+        match &self.sizes {
+            None => out.extend_from_slice(&self.template),
+            Some(sizes) => {
+                let payload_len = size_of(sizes, self.index, number);
+                let end = self.payload_at + payload_len.min(self.template.len() - self.payload_at);
+                out.push(self.template[0]);
+                push_length(end - self.header_len, out);
+                shorter = self.header_len - (out.len() - start);
+                out.extend_from_slice(&self.template[self.header_len..end]);
+            }
+        }
         let message = &mut out[start..];
         if self.id_at > 0 {
-            message[self.id_at..self.id_at + 2].copy_from_slice(&packet_id.to_be_bytes());
+            let at = self.id_at - shorter;
+            message[at..at + 2].copy_from_slice(&packet_id.to_be_bytes());
         }
         let stamp = Stamp {
             stream: self.index,
             number,
             time_ns,
         };
-        self.form.write(stamp, &mut message[self.payload_at..]);
+        let payload = &mut message[self.payload_at - shorter..];
+        self.form.write(stamp, payload);
     }
 
     /// Notes the last acknowledgement of a message; `None` if none of this run waits for it.
@@ -268,6 +310,15 @@ impl Stream {
     }
 }
 
+/// Appends a Remaining Length, a variable byte integer (MQTT 5.0, 1.5.5).
+fn push_length(mut length: usize, out: &mut Vec<u8>) {
+    while length > 0x7F {
+        out.push(0x80 | (length & 0x7F) as u8);
+        length >>= 7;
+    }
+    out.push(length as u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,7 +326,52 @@ mod tests {
     use thicket_mqtt::{Packet, decode};
 
     fn stream(qos: Qos, version: ProtocolVersion, recipients: u32) -> Stream {
-        Stream::new(9, "b/pair/9", qos, version, 64, recipients).unwrap()
+        let form = Form {
+            qos,
+            version,
+            retain: false,
+            payload_len: 64,
+            sizes: None,
+        };
+        Stream::new(9, "b/pair/9", &form, recipients).unwrap()
+    }
+
+    #[test]
+    fn messages_of_different_sizes_are_whole_publishes_too() {
+        for (version, qos) in [
+            (ProtocolVersion::V311, Qos::AtMostOnce),
+            (ProtocolVersion::V5, Qos::AtLeastOnce),
+        ] {
+            let sizes = [16, 70, 300, 20_000];
+            let form = Form {
+                qos,
+                version,
+                retain: true,
+                payload_len: 20_000,
+                sizes: Some(sizes.into()),
+            };
+            let mut stream = Stream::new(4, "b/pair/4", &form, 1).unwrap();
+            let mut out = Vec::new();
+            (0..9).for_each(|time_ns| stream.write_next(time_ns, &mut out));
+            let mut at = 0;
+            for number in 0..9 {
+                let Ok(Some((Packet::Publish(publish), len))) =
+                    decode(&out[at..], version, u32::MAX)
+                else {
+                    panic!("{qos:?} {version:?}: message {number} is no PUBLISH")
+                };
+                at += len;
+                assert_eq!(publish.payload.len(), size_of(&sizes, 4, number));
+                assert!(publish.retain && publish.topic == "b/pair/4");
+                let stamp = Stamp {
+                    stream: 4,
+                    number,
+                    time_ns: u64::from(number),
+                };
+                assert_eq!(read_full(publish.payload), Some(stamp));
+            }
+            assert_eq!(at, out.len());
+        }
     }
 
     #[test]

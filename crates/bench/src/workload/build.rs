@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{MAX_DEPTH, Plan, PlanError, SubscriberPlan, TOPICS_OF_A_SUBSCRIBER, Workload};
+use super::{
+    MAX_DEPTH, Plan, PlanError, SubscriberPlan, TOPICS_OF_A_SUBSCRIBER, TopicTemplate, Workload,
+};
 use crate::random::{Random, Zipf};
 
 const MAX_STREAMS: usize = 1_000_000;
@@ -11,12 +13,59 @@ const MAX_SUBSCRIBERS: usize = 1_000_000;
 const MAX_SUBSCRIPTIONS: usize = 100_000_000;
 const MAX_DRAWS_PER_TOPIC: usize = 10_000;
 
-pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan, PlanError> {
-    let mut random = Random::new(seed);
+/// How the topics of a plan are named.
+pub(super) struct Names<'a> {
+    pub template: &'a TopicTemplate,
+    /// The first level of the usual names, and of others where they say so.
+    pub run: &'a str,
+    pub seed: u64,
+}
+
+impl Names<'_> {
+    fn name(&self, topic: usize) -> String {
+        self.template.name(self.run, self.seed, topic)
+    }
+
+    /// The names of this many topics; an error if they would be the same.
+    fn all(&self, count: usize) -> Result<Vec<String>, PlanError> {
+        if count > MAX_STREAMS {
+            return Err(PlanError::TooLarge(count));
+        }
+        if count > 1 && !self.template.tells_topics_apart() {
+            return Err(self.refusal("is the same for all topics: it needs {n} or {random}"));
+        }
+        let names: Vec<String> = (0..count).map(|topic| self.name(topic)).collect();
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        match distinct.len() == count {
+            true => Ok(names),
+            false => Err(self.refusal("names two topics alike: it needs {n}")),
+        }
+    }
+
+    /// The filter of all topics.
+    fn filter(&self) -> Result<String, PlanError> {
+        let filter = self.template.filter(self.run);
+        filter.ok_or_else(|| {
+            self.refusal("has no level of its own for {n}, which subscribers replace by +")
+        })
+    }
+
+    fn path(&self, path: &str) -> Result<String, PlanError> {
+        let name = self.template.path(self.run, path);
+        name.ok_or_else(|| self.refusal("must end in /{n}, the path in the tree"))
+    }
+
+    fn refusal(&self, reason: &str) -> PlanError {
+        PlanError::Topic(format!("{:?} {reason}", self.template.text()))
+    }
+}
+
+pub(super) fn build(workload: &Workload, names: &Names<'_>) -> Result<Plan, PlanError> {
+    let mut random = Random::new(names.seed);
     match workload {
         Workload::Pair { pairs } => {
             positive(&[("pairs", *pairs)])?;
-            let plan = Plan::with_topics(*pairs, |stream| format!("{prefix}/pair/{stream}"))?;
+            let plan = Plan::of_topics(names.all(*pairs)?);
             Ok(plan.with_audiences((0..*pairs as u32).map(|stream| vec![stream])))
         }
         Workload::FanOut {
@@ -25,7 +74,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
         } => {
             positive(&[("publishers", *publishers), ("subscribers", *subscribers)])?;
             bounded("subscribers", *subscribers, *publishers)?;
-            let plan = Plan::with_topics(*publishers, |stream| format!("{prefix}/out/{stream}"))?;
+            let plan = Plan::of_topics(names.all(*publishers)?);
             Ok(plan.with_audiences((0..*subscribers).map(|_| (0..*publishers as u32).collect())))
         }
         Workload::FanIn {
@@ -34,45 +83,17 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
         } => {
             positive(&[("publishers", *publishers), ("subscribers", *subscribers)])?;
             bounded("subscribers", *subscribers, *publishers)?;
-            let mut plan =
-                Plan::with_topics(*publishers, |stream| format!("{prefix}/in/{stream}"))?;
+            let mut plan = Plan::of_topics(names.all(*publishers)?);
             for audience in 0..*subscribers as u32 {
                 plan.audiences.push((0..*publishers as u32).collect());
                 plan.subscribers.push(SubscriberPlan {
-                    filters: vec![format!("{prefix}/in/+")],
+                    filters: vec![names.filter()?],
                     audience,
                 });
             }
             Ok(plan)
         }
-        Workload::Social {
-            topics,
-            subscribers,
-            topics_per_subscriber,
-            alpha,
-        } => {
-            positive(&[
-                ("topics", *topics),
-                ("subscribers", *subscribers),
-                (TOPICS_OF_A_SUBSCRIBER, *topics_per_subscriber),
-            ])?;
-            if !alpha.is_finite() || *alpha < 0.0 {
-                return Err(PlanError::Alpha(*alpha));
-            }
-            if topics_per_subscriber > topics {
-                return Err(PlanError::TooFewTopics {
-                    wanted: *topics_per_subscriber,
-                    topics: *topics,
-                });
-            }
-            bounded("subscribers", *subscribers, *topics_per_subscriber)?;
-            let plan = Plan::with_topics(*topics, |stream| format!("{prefix}/social/{stream}"))?;
-            let zipf = Zipf::new(*topics, *alpha);
-            Ok(plan.with_audiences(
-                (0..*subscribers)
-                    .map(|_| distinct_topics(&zipf, &mut random, *topics_per_subscriber)),
-            ))
-        }
+        Workload::Social { .. } => build_social(workload, names, &mut random),
         Workload::Iot {
             depth,
             fan_out,
@@ -87,7 +108,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             at_most("depth", *depth, MAX_DEPTH)?;
             bounded("subscribers", *subscribers, 1)?;
             build_iot(
-                prefix,
+                names,
                 *depth,
                 *fan_out,
                 level_probabilities,
@@ -98,8 +119,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
         Workload::Idle { clients } => {
             positive(&[("clients", *clients)])?;
             bounded("clients", *clients, 1)?;
-            Ok(Plan::with_topics(0, |_| String::new())?
-                .with_audiences((0..*clients).map(|_| Vec::new())))
+            Ok(Plan::of_topics(Vec::new()).with_audiences((0..*clients).map(|_| Vec::new())))
         }
         Workload::Shared {
             publishers,
@@ -113,11 +133,10 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             ])?;
             bounded("groups", *groups, *publishers)?;
             at_most("members", *members, MAX_SUBSCRIBERS / *groups)?;
-            let mut plan =
-                Plan::with_topics(*publishers, |stream| format!("{prefix}/shared/{stream}"))?;
+            let mut plan = Plan::of_topics(names.all(*publishers)?);
             for group in 0..*groups as u32 {
                 plan.audiences.push((0..*publishers as u32).collect());
-                let filters = vec![format!("$share/g{group}/{prefix}/shared/+")];
+                let filters = vec![format!("$share/g{group}/{}", names.filter()?)];
                 plan.subscribers
                     .extend((0..*members).map(|_| SubscriberPlan {
                         filters: filters.clone(),
@@ -127,6 +146,65 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             Ok(plan)
         }
     }
+}
+
+/// Topics with a publisher each, or publishers that draw a topic each; subscribers draw among the topics that are published.
+fn build_social(
+    workload: &Workload,
+    names: &Names<'_>,
+    random: &mut Random,
+) -> Result<Plan, PlanError> {
+    let Workload::Social {
+        topics,
+        publishers,
+        subscribers,
+        topics_per_subscriber,
+        alpha,
+    } = *workload
+    else {
+        return Err(PlanError::Zero("topics"));
+    };
+    positive(&[
+        ("topics", topics),
+        ("publishers", publishers.unwrap_or(topics)),
+        ("subscribers", subscribers),
+        (TOPICS_OF_A_SUBSCRIBER, topics_per_subscriber),
+    ])?;
+    if !alpha.is_finite() || alpha < 0.0 {
+        return Err(PlanError::Alpha(alpha));
+    }
+    if topics_per_subscriber > topics {
+        return Err(PlanError::TooFewTopics {
+            wanted: topics_per_subscriber,
+            topics,
+        });
+    }
+    let most = publishers.map_or(topics_per_subscriber, |all| all.max(topics_per_subscriber));
+    bounded("subscribers", subscribers, most)?;
+    at_most("publishers", publishers.unwrap_or(1), MAX_STREAMS)?;
+    let all = names.all(topics)?;
+    let zipf = Zipf::new(topics, alpha);
+    let topic_of: Vec<usize> = match publishers {
+        None => (0..topics).collect(),
+        Some(count) => (0..count).map(|_| zipf.sample(random)).collect(),
+    };
+    let mut streams_of = vec![Vec::new(); topics];
+    for (topic, stream) in topic_of.iter().zip(0u32..) {
+        streams_of[*topic].push(stream);
+    }
+    let mut plan = Plan::of_topics(topic_of.iter().map(|&topic| all[topic].clone()).collect());
+    for audience in 0..subscribers as u32 {
+        let drawn = distinct_topics(&zipf, random, topics_per_subscriber, &streams_of);
+        let streams = drawn.iter().flat_map(|&topic| streams_of[topic].clone());
+        let mut streams: Vec<u32> = streams.collect();
+        streams.sort_unstable();
+        plan.audiences.push(streams);
+        plan.subscribers.push(SubscriberPlan {
+            filters: drawn.into_iter().map(|topic| all[topic].clone()).collect(),
+            audience,
+        });
+    }
+    Ok(plan)
 }
 
 fn positive(counts: &[(&'static str, usize)]) -> Result<(), PlanError> {
@@ -152,17 +230,24 @@ fn bounded(name: &'static str, count: usize, streams: usize) -> Result<(), PlanE
     at_most(name, count, most.min(MAX_SUBSCRIBERS))
 }
 
-/// Distinct draws: a repeated one is drawn again (Detti III-A).
-fn distinct_topics(zipf: &Zipf, random: &mut Random, count: usize) -> Vec<u32> {
+/// Distinct draws among the topics that are published: any other, and a repeated one, is drawn again (Detti III-A).
+fn distinct_topics(
+    zipf: &Zipf,
+    random: &mut Random,
+    count: usize,
+    streams_of: &[Vec<u32>],
+) -> Vec<usize> {
+    let is_published = |topic: &usize| !streams_of[*topic].is_empty();
+    let count = count.min((0..streams_of.len()).filter(is_published).count());
     let mut drawn = BTreeSet::new();
     for _ in 0..count * MAX_DRAWS_PER_TOPIC {
         if drawn.len() == count {
             break;
         }
-        drawn.insert(zipf.sample(random) as u32);
+        drawn.extend(Some(zipf.sample(random)).filter(is_published));
     }
     // With a steep law draws hardly leave the head: the most popular of the rest complete the set.
-    let mut rest = 0..;
+    let mut rest = (0..streams_of.len()).filter(is_published);
     while drawn.len() < count {
         drawn.extend(rest.next());
     }
@@ -171,7 +256,7 @@ fn distinct_topics(zipf: &Zipf, random: &mut Random, count: usize) -> Vec<u32> {
 
 /// Leaves are numbered so that those below any node are consecutive.
 fn build_iot(
-    prefix: &str,
+    names: &Names<'_>,
     depth: usize,
     fan_out: usize,
     probabilities: &[f64],
@@ -193,15 +278,18 @@ fn build_iot(
         .try_fold(1usize, |leaves, _| leaves.checked_mul(fan_out))
         .unwrap_or(usize::MAX);
     let path = |mut node: usize, level: usize| {
-        let mut names = vec![0; level];
-        for name in names.iter_mut().rev() {
-            (*name, node) = (node % fan_out, node / fan_out);
+        let mut places = vec![String::new(); level];
+        for place in places.iter_mut().rev() {
+            *place = (node % fan_out).to_string();
+            node /= fan_out;
         }
-        names.iter().fold(format!("{prefix}/iot"), |path, name| {
-            format!("{path}/{name}")
-        })
+        names.path(&places.join("/"))
     };
-    let mut plan = Plan::with_topics(leaves, |leaf| path(leaf, depth - 1))?;
+    if leaves > MAX_STREAMS {
+        return Err(PlanError::TooLarge(leaves));
+    }
+    let topics: Result<Vec<String>, _> = (0..leaves).map(|leaf| path(leaf, depth - 1)).collect();
+    let mut plan = Plan::of_topics(topics?);
     for audience in 0..subscribers as u32 {
         let mut point = random.unit() * total;
         let level = probabilities
@@ -214,9 +302,9 @@ fn build_iot(
         let node = random.below(fan_out.pow(level as u32));
         let below = fan_out.pow((depth - 1 - level) as u32);
         let filter = if level + 1 == depth {
-            path(node, level)
+            path(node, level)?
         } else {
-            format!("{}/#", path(node, level))
+            format!("{}/#", path(node, level)?)
         };
         plan.audiences
             .push(((node * below) as u32..((node + 1) * below) as u32).collect());
@@ -229,16 +317,13 @@ fn build_iot(
 }
 
 impl Plan {
-    /// A plan with a publisher for each topic and no subscribers.
-    fn with_topics(count: usize, name: impl Fn(usize) -> String) -> Result<Self, PlanError> {
-        if count > MAX_STREAMS {
-            return Err(PlanError::TooLarge(count));
-        }
-        Ok(Self {
-            topics: (0..count).map(name).collect(),
+    /// A plan with a publisher for each of these, its topic, and no subscribers.
+    const fn of_topics(topics: Vec<String>) -> Self {
+        Self {
+            topics,
             subscribers: Vec::new(),
             audiences: Vec::new(),
-        })
+        }
     }
 
     /// Adds a subscriber for each audience, with its streams as exact filters.
@@ -287,9 +372,17 @@ mod tests {
             },
             Workload::Social {
                 topics: 30,
+                publishers: None,
                 subscribers: 6,
                 topics_per_subscriber: 4,
                 alpha: 1.13,
+            },
+            Workload::Social {
+                topics: 10,
+                publishers: Some(20),
+                subscribers: 7,
+                topics_per_subscriber: 2,
+                alpha: 0.0,
             },
             Workload::Iot {
                 depth: 4,
@@ -343,6 +436,7 @@ mod tests {
             (2, 4, 8),
             (5, 2, 10),
             (30, 6, 24),
+            (20, 7, 0),
             (27, 20, 0),
             (3, 6, 6),
             (0, 4, 0),
@@ -354,7 +448,7 @@ mod tests {
                 (sizes.0, sizes.1),
                 "{workload:?}"
             );
-            // The deliveries of the iot workload are random.
+            // Those of drawn publishers and of the iot workload are random.
             assert!(
                 sizes.2 == 0 || deliveries == sizes.2,
                 "{workload:?}: {deliveries}"
@@ -366,6 +460,7 @@ mod tests {
     fn the_same_seed_gives_the_same_plan() {
         let workload = Workload::Social {
             topics: 100,
+            publishers: None,
             subscribers: 10,
             topics_per_subscriber: 5,
             alpha: 1.0,
@@ -375,9 +470,74 @@ mod tests {
     }
 
     #[test]
+    fn publishers_draw_their_topics_and_subscribers_follow_those_that_are_published() {
+        // (Overlays Table 1): 5 publishers, 20 subscribers, 60 topics.
+        let workload = Workload::Social {
+            topics: 60,
+            publishers: Some(5),
+            subscribers: 20,
+            topics_per_subscriber: 1,
+            alpha: 0.0,
+        };
+        let (mut published, mut alone) = (0, 0);
+        for seed in 0..200 {
+            let plan = workload.plan("t", seed).unwrap();
+            assert_eq!((plan.topics.len(), plan.subscribers.len()), (5, 20));
+            let topics: BTreeSet<&String> = plan.topics.iter().collect();
+            published += topics.len();
+            alone += usize::from(topics.len() == 5);
+            for subscriber in &plan.subscribers {
+                assert!(topics.contains(&subscriber.filters[0]), "seed {seed}");
+            }
+        }
+        // The birthday problem: 5 draws of 60 are all different with probability 0.843.
+        assert!((157..=180).contains(&alone), "{alone}");
+        assert!(published > 950, "{published}");
+        let few = Workload::Social {
+            topics: 60,
+            publishers: Some(2),
+            subscribers: 3,
+            topics_per_subscriber: 50,
+            alpha: 0.0,
+        };
+        let plan = few.plan("t", 1).unwrap();
+        assert!(plan.subscribers.iter().all(|it| it.filters.len() <= 2));
+    }
+
+    #[test]
+    fn topics_are_named_as_the_template_says() {
+        let fan_out = |publishers| Workload::FanOut {
+            publishers,
+            subscribers: 2,
+        };
+        let named = |workload: &Workload, text: &str| {
+            let template = TopicTemplate::parse(text).unwrap();
+            workload.plan_named(Some(&template), "r", 1)
+        };
+        let plan = named(&fan_out(1), "dst/mqtt/").unwrap();
+        assert_eq!(plan.topics, ["dst/mqtt/"]);
+        assert_eq!(plan.subscribers[1].filters, ["dst/mqtt/"]);
+        let fan_in = Workload::FanIn {
+            publishers: 2,
+            subscribers: 1,
+        };
+        let plan = named(&fan_in, "site/{n}/temperature").unwrap();
+        assert_eq!(plan.subscribers[0].filters, ["site/+/temperature"]);
+        for (workload, text, words) in [
+            (&fan_out(2), "dst/mqtt/", "needs {n} or {random}"),
+            (&fan_in, "site{n}", "no level of its own"),
+        ] {
+            let error = named(workload, text).unwrap_err();
+            assert_eq!(error.figure(), Some("topic"));
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
     fn popular_topics_have_more_followers() {
         let workload = Workload::Social {
             topics: 1000,
+            publishers: None,
             subscribers: 400,
             topics_per_subscriber: 10,
             alpha: 1.13,
@@ -438,6 +598,7 @@ mod tests {
             (
                 Workload::Social {
                     topics: 3,
+                    publishers: None,
                     subscribers: 1,
                     topics_per_subscriber: 4,
                     alpha: 1.0,
@@ -496,6 +657,7 @@ mod tests {
             (
                 Workload::Social {
                     topics: 3,
+                    publishers: None,
                     subscribers: 1,
                     topics_per_subscriber: 1,
                     alpha: f64::NAN,

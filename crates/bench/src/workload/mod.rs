@@ -3,11 +3,13 @@
 mod attach;
 mod build;
 mod pattern;
+mod topic;
 
 use serde::Serialize;
 
 pub use attach::{Attachment, attach};
 pub use pattern::{Figures, Pattern};
+pub use topic::TopicTemplate;
 
 /// A traffic pattern. Counts are of clients or topics, at least 1 each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,8 +36,10 @@ pub enum Workload {
     },
     /// A social network: subscribers follow distinct topics chosen by Zipf's law (Detti III-A).
     Social {
-        /// Topics (Ntop), a publisher each.
+        /// Topics (Ntop).
         topics: usize,
+        /// Publishers that draw a topic each, by the same law as subscribers, who draw among what is published (Overlays 6). `None`: each topic has one.
+        publishers: Option<usize>,
         /// Subscribers (Nsub).
         subscribers: usize,
         /// Distinct topics of each subscriber (Nsxs).
@@ -70,7 +74,7 @@ pub enum Workload {
     },
 }
 
-/// The content of a run. A topic has one publisher and a publisher one topic: a *stream*, identified by its index here.
+/// The content of a run. A publisher has one topic: a *stream*, identified by its index here. Several publishers may have the same topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Topic of each stream.
@@ -127,13 +131,16 @@ pub enum PlanError {
         /// The bound.
         most: usize,
     },
+    /// Topics cannot be named so.
+    #[error("{0}")]
+    Topic(String),
     /// A shape of the popularity that no law has.
     #[error("alpha must be a number of 0 or more, not {0}")]
     Alpha(f64),
 }
 
 impl PlanError {
-    /// The field of [`Figures`] that it is about, if it is about one.
+    /// The field of [`Figures`] that it is about, or `topic`, if it is about one.
     #[must_use]
     pub fn figure(&self) -> Option<&'static str> {
         match self {
@@ -151,6 +158,7 @@ impl PlanError {
             Self::TooFewTopics { .. } => Some("topics_per_subscriber"),
             Self::Levels { .. } => Some("levels"),
             Self::Alpha(_) => Some("alpha"),
+            Self::Topic(_) => Some("topic"),
             Self::TooLarge(_) => None,
         }
     }
@@ -191,12 +199,15 @@ impl Workload {
             } => format!("fan-in {publishers} -> {subscribers}"),
             Self::Social {
                 topics,
+                publishers,
                 subscribers,
                 topics_per_subscriber,
                 alpha,
             } => {
+                let publishers =
+                    publishers.map_or(String::new(), |count| format!(" {count} publishers,"));
                 format!(
-                    "social {topics} topics, {subscribers} subscribers x {topics_per_subscriber}, alpha {alpha}"
+                    "social{publishers} {topics} topics, {subscribers} subscribers x {topics_per_subscriber}, alpha {alpha}"
                 )
             }
             Self::Iot {
@@ -222,7 +233,39 @@ impl Workload {
 
     /// Makes the plan. Topics start with `prefix` and a slash; the same seed gives the same plan.
     pub fn plan(&self, prefix: &str, seed: u64) -> Result<Plan, PlanError> {
-        build::build(self, prefix, seed)
+        self.plan_named(None, prefix, seed)
+    }
+
+    /// The same with topics named by a template, if one is given.
+    pub fn plan_named(
+        &self,
+        template: Option<&TopicTemplate>,
+        run: &str,
+        seed: u64,
+    ) -> Result<Plan, PlanError> {
+        let usual = TopicTemplate::of_pattern(self.level());
+        let template = template.unwrap_or(&usual);
+        build::build(
+            self,
+            &build::Names {
+                template,
+                run,
+                seed,
+            },
+        )
+    }
+
+    /// The second level of the usual names of topics.
+    const fn level(&self) -> &'static str {
+        match self {
+            Self::FanOut { .. } => "out",
+            Self::FanIn { .. } => "in",
+            Self::Pair { .. }
+            | Self::Social { .. }
+            | Self::Iot { .. }
+            | Self::Idle { .. }
+            | Self::Shared { .. } => self.name(),
+        }
     }
 }
 

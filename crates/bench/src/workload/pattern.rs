@@ -25,11 +25,11 @@ pub enum Pattern {
 /// Chosen figures of a pattern; `None` is the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
-    /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out.
+    /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out. In `social` they draw a topic each; without a number each topic has one.
     pub publishers: Option<usize>,
     /// Subscribers. 100, 1 in fan-in.
     pub subscribers: Option<usize>,
-    /// Topics of `social`, with a publisher each. 1000.
+    /// Topics of `social`. 1000.
     pub topics: Option<usize>,
     /// Distinct topics of each subscriber of `social`. 10.
     pub topics_per_subscriber: Option<usize>,
@@ -67,6 +67,7 @@ impl Pattern {
             },
             Self::Social => Workload::Social {
                 topics: figures.topics.unwrap_or(1000),
+                publishers: figures.publishers,
                 subscribers: subscribers(100),
                 topics_per_subscriber: figures.topics_per_subscriber.unwrap_or(10),
                 alpha: figures.alpha.unwrap_or(1.13),

@@ -47,7 +47,7 @@ fn try_all(
     let mut clients = Clients::new(nodes.to_vec(), workload);
     clients.qos = Qos::AtLeastOnce;
     clients.login = login.cloned();
-    clients.prefix = format!("ready{}-{attempt}", std::process::id());
+    clients.prefix = format!("ready{:07}-{attempt:03}", std::process::id());
     let mut generator = Generator::connect(clients)?;
     let load = Load::Closed { window: 1 };
     let mut span = Span::messages(nodes.len() as u64);

@@ -29,12 +29,16 @@ pub fn repaired_max_s(before: &[Option<Repair>], after: &[Option<Repair>]) -> Op
 }
 
 impl Cluster {
-    /// Bytes and publications that the brokers report as sent on their links, all together; `None` for what they do not report.
+    /// Bytes, publications and bytes of publications that the brokers report as sent on their links, all together; `None` for what they do not report.
     #[must_use]
-    pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 2] {
+    pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 3] {
         let driver = &self.driver;
-        [&driver.link_bytes, &driver.link_messages]
-            .map(|counter| self.count(counter.as_ref()?, testbed))
+        [
+            &driver.link_bytes,
+            &driver.link_messages,
+            &driver.link_data_bytes,
+        ]
+        .map(|counter| self.count(counter.as_ref()?, testbed))
     }
 
     fn count(&self, counter: &Counter, testbed: &Testbed) -> Option<u64> {

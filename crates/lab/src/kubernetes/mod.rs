@@ -54,7 +54,10 @@ pub fn export(
         Measure::Crash { .. } => Some("measure.kind crash: describe the death as a fault"),
         Measure::Arrivals { .. } => Some("measure.kind arrivals"),
         Measure::Placement => Some("measure.kind placement"),
-        Measure::Load | Measure::Throughput { .. } | Measure::Connections { .. } => None,
+        Measure::Load
+        | Measure::Throughput { .. }
+        | Measure::Connections { .. }
+        | Measure::MostConnections { .. } => None,
     };
     let layers = cells.iter().map(|cell| cell.scenario.workload.layers());
     let has_layers = layers.fold(Layers::default(), Layers::or) != Layers::default();

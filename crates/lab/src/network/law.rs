@@ -58,7 +58,7 @@ pub enum Drawn {
 
 impl Law {
     /// The name in a scenario.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
             Self::Normal => "normal",
@@ -77,7 +77,7 @@ impl Law {
     }
 
     /// The law with its two parameters in the order of [`Law::keys`]; an error is the key and what is wrong with it.
-    fn with(self, [first, second]: [f64; 2]) -> Result<Delay, (&'static str, String)> {
+    pub(crate) fn with(self, [first, second]: [f64; 2]) -> Result<Delay, (&'static str, String)> {
         match self {
             Self::Uniform if first >= second => {
                 Err(("max_ms", format!("{second} is not above min_ms, {first}")))

@@ -19,7 +19,7 @@ use crate::limits::Use;
 use crate::measured::{Measured, measure};
 use crate::results::{self, BrokerUse, LinkTraffic, Phase, Run};
 use crate::runs::Files;
-use crate::scenario::{Layers, Measure, clients};
+use crate::scenario::{Layers, Measure, clients, prefix};
 use crate::testbed::{Carried, Testbed};
 
 /// The path of WebSocket at all brokers.
@@ -56,7 +56,11 @@ impl Bench<'_> {
         run.phases
             .push(idle.since(&start, "control", &names, lab.as_ref()));
         let seed = scenario.seed + repeat;
-        let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
+        let mut prefix = prefix(cell, repeat);
+        if lab.is_none() {
+            // Brokers of others may still have the sessions of an earlier run.
+            prefix = format!("{prefix}-{:07}", std::process::id());
+        }
         let layers = scenario.workload.layers();
         let nodes = if lab.is_some() {
             of_layers(nodes, layers)
@@ -80,7 +84,7 @@ impl Bench<'_> {
             subscribed = now;
         }
         let own_counters = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
-            lab.as_ref().map_or([None; 2], |(testbed, cluster)| {
+            lab.as_ref().map_or([None; 3], |(testbed, cluster)| {
                 cluster.sent_on_links(testbed)
             })
         };
@@ -153,6 +157,7 @@ impl Bench<'_> {
                 run.metrics.insert(name.to_owned(), sent);
             }
         }
+        results::split_traffic(&mut run.metrics);
         if let Measure::Connections { count, .. } = scenario.measure {
             let memory = |phase: &Phase| {
                 let all = phase.brokers.iter().map(|it| it.memory_kib);

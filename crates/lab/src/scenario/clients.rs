@@ -9,6 +9,14 @@ use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::workload::{Placement, Reference, Version};
 use super::{Measure, Scenario};
+use crate::units::Positive;
+
+/// The prefix of client identifiers and of the usual topics in a run: as long in every run, whatever system it has. Brokers start again for each repeat; a
+/// persistent session of one cell is not that of the next.
+#[must_use]
+pub fn prefix(cell: usize, repeat: u64) -> String {
+    format!("l{cell:04}-{repeat:03}")
+}
 
 /// The load generator's settings for a cell: `nodes` has one entry for each site.
 #[must_use]
@@ -52,7 +60,23 @@ pub fn clients(
         Version::V5 => ProtocolVersion::V5,
     };
     clients.qos = Qos::from_bits(workload.qos).unwrap_or_default();
+    let qos = workload.subscriber_qos.map(Qos::from_bits);
+    clients.subscriber_qos = qos.map(Option::unwrap_or_default);
     clients.payload_len = workload.payload_bytes;
+    // The file was checked when it was read.
+    clients.payload_sizes = workload.payload.and_then(|law| law.sizes(seed).ok());
+    if let Some(longest) = clients
+        .payload_sizes
+        .as_deref()
+        .and_then(|all| all.iter().max())
+    {
+        clients.payload_len = *longest as usize;
+    }
+    clients.topic = workload.topic().ok().flatten();
+    clients.retain = workload.retain;
+    clients.will = workload.will.as_ref().map(super::Will::message);
+    clients.keep_alive_s = workload.keep_alive_s;
+    clients.connects_per_s = workload.connects_per_s.map(Positive::value);
     clients.persistent = workload.persistent;
     clients.login = workload.login();
     clients.redirect = match workload.redirect {

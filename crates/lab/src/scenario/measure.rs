@@ -48,6 +48,18 @@ pub enum Measure {
         /// Rest before memory is read.
         hold_s: NonNegative,
     },
+    /// The most connections that each have their share of a load, at which consumption follows publication (Comparison M3). Clients connect anew for each
+    /// number that is tried; half of them publish, each to one of the others.
+    MostConnections {
+        /// First number that is tried.
+        count: usize,
+        /// Messages a second of each publisher.
+        each_per_s: Positive,
+        /// The search ends when its bounds are this close, as a share of the lower one.
+        precision: Positive,
+        /// Seconds with each number.
+        step_s: Positive,
+    },
     /// Clients of the client library find their nodes by the system's `attach` (Detti V). They are at random sites and first connect to the node of
     /// their site; the load is the workload's, of `social` or `pair`, for its `seconds`.
     Placement,
@@ -100,6 +112,7 @@ struct Keys {
     precision: Option<Positive>,
     step_s: Option<Positive>,
     count: Option<usize>,
+    each_per_s: Option<Positive>,
     hold_s: Option<NonNegative>,
     site: Option<String>,
     how: Option<Death>,
@@ -122,6 +135,7 @@ enum Kind {
     Load,
     Throughput,
     Connections,
+    MostConnections,
     Placement,
     Crash,
     Arrivals,
@@ -133,6 +147,7 @@ impl Kind {
             Self::Load => "load",
             Self::Throughput => "throughput",
             Self::Connections => "connections",
+            Self::MostConnections => "most-connections",
             Self::Placement => "placement",
             Self::Crash => "crash",
             Self::Arrivals => "arrivals",
@@ -151,6 +166,7 @@ impl Kind {
                 "step_s",
             ],
             Self::Connections => &["count", "hold_s"],
+            Self::MostConnections => &["count", "each_per_s", "precision", "step_s"],
             Self::Crash => &["site", "how", "before_s", "after_s"],
             Self::Arrivals => &[
                 "types",
@@ -178,6 +194,7 @@ impl Keys {
             ("precision", self.precision.is_some()),
             ("step_s", self.step_s.is_some()),
             ("count", self.count.is_some()),
+            ("each_per_s", self.each_per_s.is_some()),
             ("hold_s", self.hold_s.is_some()),
             ("site", self.site.is_some()),
             ("how", self.how.is_some()),
@@ -230,6 +247,12 @@ impl TryFrom<Keys> for Measure {
             Kind::Connections => Self::Connections {
                 count: (keys.count).ok_or("measure.count: it is missing, how many connections")?,
                 hold_s: keys.hold_s.unwrap_or_default(),
+            },
+            Kind::MostConnections => Self::MostConnections {
+                count: keys.count.unwrap_or(1000),
+                each_per_s: keys.each_per_s.unwrap_or(positive(1.0)),
+                precision: keys.precision.unwrap_or(positive(0.1)),
+                step_s: keys.step_s.unwrap_or(positive(2.0)),
             },
             Kind::Crash => Self::Crash {
                 site: (keys.site).ok_or("measure.site: it is missing, whose broker dies")?,
@@ -307,6 +330,9 @@ impl Measure {
                 }
                 Ok(())
             }
+            Self::MostConnections { count, .. } if *count < 2 || *count > 1_000_000 => {
+                Err(format!("measure.count: {count} is not from 2 to 1,000,000"))
+            }
             Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
                 Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
             }
@@ -333,9 +359,11 @@ impl Measure {
                 "measure.subscribers: {subscribers} is more than {MOST_ARRIVING}"
             )),
             Self::Arrivals { .. } => self.arriving(0, 1).map(drop),
-            Self::Load | Self::Placement | Self::Throughput { .. } | Self::Connections { .. } => {
-                Ok(())
-            }
+            Self::Load
+            | Self::Placement
+            | Self::Throughput { .. }
+            | Self::Connections { .. }
+            | Self::MostConnections { .. } => Ok(()),
         }
     }
 
@@ -422,7 +450,10 @@ impl Measure {
         match self {
             Self::Crash { .. } | Self::Placement => true,
             Self::Throughput { below_mean_ms, .. } => below_mean_ms.is_some(),
-            Self::Load | Self::Connections { .. } | Self::Arrivals { .. } => false,
+            Self::Load
+            | Self::Connections { .. }
+            | Self::MostConnections { .. }
+            | Self::Arrivals { .. } => false,
         }
     }
 
@@ -463,6 +494,18 @@ impl Measure {
             Self::Connections { count, hold_s } => Some(format!(
                 "{count} idle connections, held {} s",
                 hold_s.value()
+            )),
+            Self::MostConnections {
+                count,
+                each_per_s,
+                precision,
+                step_s,
+            } => Some(format!(
+                "most connections, half of them publishing {} messages/s each, at which consumption follows publication; from {count} connections, {} s with \
+                 each number, to {} %",
+                each_per_s.value(),
+                step_s.value(),
+                100.0 * precision.value()
             )),
             Self::Crash {
                 site,

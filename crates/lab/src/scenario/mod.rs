@@ -8,6 +8,7 @@ mod life;
 mod limits;
 mod lines;
 mod measure;
+mod message;
 mod phases;
 mod sweep;
 mod system;
@@ -18,7 +19,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
-pub use clients::clients;
+pub use clients::{clients, prefix};
 pub use fault::{Action, Fault, Reach};
 pub(crate) use figures::FIGURES;
 pub use limits::Limits;
@@ -26,6 +27,7 @@ pub(crate) use lines::with_line;
 pub use measure::{
     CRASH_PER_S, Death, Measure, Order, Publishers, TOLERANCE_PER_S, TOLERANCE_PERCENT,
 };
+pub use message::{PayloadLaw, Will};
 pub use phases::Phases;
 pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
@@ -159,6 +161,12 @@ impl Scenario {
         self.network.check(&names)?;
         Topology::new(&self.network, &names, 1)?;
         self.workload.check(&names, &self.measure)?;
+        let keep_alive_s = f64::from(self.workload.keep_alive_s);
+        if keep_alive_s > 0.0 && keep_alive_s <= self.phases.settle_s.value() {
+            return Err(format!(
+                "workload.keep_alive_s: {keep_alive_s} is not above phases.settle_s, in which clients are silent"
+            ));
+        }
         self.measure.check(&names, &self.network)?;
         match self.measure {
             Measure::Placement => self.check_placement()?,
@@ -174,6 +182,7 @@ impl Scenario {
             Measure::Load
             | Measure::Throughput { .. }
             | Measure::Connections { .. }
+            | Measure::MostConnections { .. }
             | Measure::Arrivals { .. } => {}
         }
         if let Placement::Sites {
@@ -245,9 +254,10 @@ impl Scenario {
                 let publishers = self.measure.arriving(0, self.seed).unwrap_or_default();
                 Some(publishers.len() as f64 * every_s.value() + hold_s.value())
             }
-            Measure::Throughput { .. } | Measure::Connections { .. } | Measure::Crash { .. } => {
-                None
-            }
+            Measure::Throughput { .. }
+            | Measure::Connections { .. }
+            | Measure::MostConnections { .. }
+            | Measure::Crash { .. } => None,
         }
     }
 

@@ -692,7 +692,7 @@ fn an_unknown_key_of_the_workload_is_refused_with_the_parameters_of_its_pattern(
         (
             "social",
             "filters",
-            "workload.filters: unknown key; the parameters of the pattern social are topics, subscribers, topics_per_subscriber, alpha;",
+            "workload.filters: unknown key; the parameters of the pattern social are topics, publishers, subscribers, topics_per_subscriber, alpha;",
         ),
     ] {
         let text = format!(
@@ -701,6 +701,83 @@ fn an_unknown_key_of_the_workload_is_refused_with_the_parameters_of_its_pattern(
         let error = Scenario::parse(&text).expect_err(key);
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn what_clients_say_reaches_the_load_generator() {
+    let keys = "subscribers = 3\nqos = 1\nsubscriber_qos = 0\nretain = true\nkeep_alive_s = 30\nconnects_per_s = 50\ntopic = \"{run}/a/{n}\"\n\
+                will = { payload_bytes = 20, qos = 1 }\npayload = { law = \"uniform\", min_bytes = 50, max_bytes = 99 }";
+    let text = SMALL.replace("messages = 20", &format!("messages = 20\n{keys}"));
+    let (scenario, _) = Scenario::parse(&text).unwrap();
+    let of = |seed| super::clients(&scenario, &[], &[], &super::prefix(3, 12), seed);
+    let clients = of(1);
+    assert_eq!(clients.plan().unwrap().topics, ["l0003-012/a/0"]);
+    assert_eq!(clients.subscriptions_qos() as u8, 0);
+    assert!(clients.retain && clients.will.as_ref().unwrap().payload_len == 20);
+    assert_eq!(
+        (clients.keep_alive_s, clients.connects_per_s),
+        (30, Some(50.0))
+    );
+    let sizes: Vec<usize> = (0..500)
+        .map(|number| clients.payload_of(0, number))
+        .collect();
+    assert!(sizes.iter().all(|size| (50..=99).contains(size)));
+    assert_eq!(
+        (clients.payload_len, sizes[0]),
+        (99, of(1).payload_of(0, 0))
+    );
+}
+
+#[test]
+fn what_clients_cannot_say_is_refused_with_its_key() {
+    for (keys, expected) in [
+        (
+            "topic = \"a/{topic}\"",
+            "workload.topic: '{' is not allowed",
+        ),
+        (
+            "publishers = 2\ntopic = \"dst/mqtt/\"",
+            "workload.topic: \"dst/mqtt/\" is the same for all topics",
+        ),
+        (
+            "topic = \"dst/mqtt/\"\nretain = true",
+            "workload.topic: what retained messages",
+        ),
+        (
+            "subscriber_qos = 3",
+            "workload.subscriber_qos: 3 is not 0, 1 or 2",
+        ),
+        (
+            "will = { payload_bytes = 70000 }",
+            "workload.will.payload_bytes: 70000 is above",
+        ),
+        (
+            "keep_alive_s = 1",
+            "workload.keep_alive_s: 1 is not above phases.settle_s",
+        ),
+        (
+            "payload_bytes = 9\npayload = { law = \"uniform\", min_bytes = 50, max_bytes = 99 }",
+            "workload.payload_bytes: payload says the same thing",
+        ),
+        (
+            "retain = true\n[measure]\nkind = \"connections\"\ncount = 1",
+            "workload.retain: only a load",
+        ),
+    ] {
+        let text = SMALL.replace("messages = 20", &format!("messages = 20\n{keys}"));
+        let text = text.replace("[[system]]", "[phases]\nsettle_s = 2\n[[system]]");
+        let error = Scenario::parse(&text).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let text = SMALL.replace("fan-out", "social").replace(
+        "messages = 20",
+        "messages = 20\ntopics = 3\ntopics_per_subscriber = 1\npublishers = 9\npayload_bytes = 8",
+    );
+    let error = Scenario::parse(&text).unwrap_err();
+    assert!(
+        error.contains("workload.payload_bytes: 8 is below 16, and publishers of one topic"),
+        "{error}"
+    );
 }
 
 #[test]

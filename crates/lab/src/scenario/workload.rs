@@ -7,19 +7,16 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use thicket_bench::generator::{Arrivals, Load, Span, Until};
 use thicket_bench::placement::Load as PlacementLoad;
-use thicket_bench::workload::{Figures, Pattern, PlanError, Workload as Plan};
+use thicket_bench::workload::{Figures, Pattern, PlanError, TopicTemplate, Workload as Plan};
 
 use super::measure::Measure;
+use super::message::{MAX_PAYLOAD, PayloadLaw, STAMP, Will};
 use super::phases::Phases;
 use crate::network::known;
 use crate::units::{NonNegative, Positive};
 
 /// The password of `workload.user`: a variable, as files with passwords are passed on.
 const PASSWORD: &str = "THICKET_BENCH_PASSWORD";
-/// Bytes of number and time in a payload.
-const STAMP: usize = 16;
-/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length (MQTT 5.0, 1.5.5), a topic among them.
-const MAX_PAYLOAD: usize = 268_000_000;
 /// Default standard deviation of log-normal gaps over their mean.
 const VARIATION: f64 = 0.5;
 
@@ -29,7 +26,7 @@ const VARIATION: f64 = 0.5;
 pub struct Workload {
     /// Traffic pattern.
     pub pattern: Pattern,
-    /// Publishers, with a topic each: pairs of `pair`.
+    /// Publishers, with a topic each: pairs of `pair`. Those of `social` draw a topic each; without a number each topic has one.
     #[serde(default)]
     pub publishers: Option<usize>,
     /// Subscribers.
@@ -62,9 +59,30 @@ pub struct Workload {
     /// Payload. It has number and time in 16 bytes: below that there is no delay, below 4 messages are only counted.
     #[serde(default = "payload")]
     pub payload_bytes: usize,
-    /// Quality of service of publications and subscriptions.
+    /// The law of payloads, instead of `payload_bytes`.
+    #[serde(default)]
+    pub payload: Option<PayloadLaw>,
+    /// Names of topics, a text with `{run}`, `{n}` and `{random}`.
+    #[serde(default)]
+    pub topic: Option<String>,
+    /// Quality of service of publications, and of subscriptions unless they have their own.
     #[serde(default)]
     pub qos: u8,
+    /// Quality of service of subscriptions.
+    #[serde(default)]
+    pub subscriber_qos: Option<u8>,
+    /// Publications have the RETAIN flag.
+    #[serde(default)]
+    pub retain: bool,
+    /// The will of every client.
+    #[serde(default)]
+    pub will: Option<Will>,
+    /// Keep Alive of every client in seconds; 0: off.
+    #[serde(default)]
+    pub keep_alive_s: u16,
+    /// Connections begun in a second at most.
+    #[serde(default)]
+    pub connects_per_s: Option<Positive>,
     /// Protocol version: 3.1.1 or 5.
     #[serde(default)]
     pub mqtt: Version,
@@ -276,7 +294,13 @@ const fn parameters_of(pattern: Pattern) -> &'static [&'static str] {
     match pattern {
         Pattern::Pair => &["publishers"],
         Pattern::FanOut | Pattern::FanIn => &["publishers", "subscribers"],
-        Pattern::Social => &["topics", "subscribers", "topics_per_subscriber", "alpha"],
+        Pattern::Social => &[
+            "topics",
+            "publishers",
+            "subscribers",
+            "topics_per_subscriber",
+            "alpha",
+        ],
         Pattern::Iot => &["depth", "fan_out", "alpha", "levels", "subscribers"],
         Pattern::Shared => &["publishers", "groups", "members"],
     }
@@ -301,9 +325,16 @@ pub(super) fn unknown_key(key: &str, pattern: Option<Pattern>) -> String {
 }
 
 /// The keys that do not depend on the pattern.
-const OF_EVERY_LOAD: [&str; 16] = [
+const OF_EVERY_LOAD: [&str; 23] = [
     "payload_bytes",
+    "payload",
+    "topic",
     "qos",
+    "subscriber_qos",
+    "retain",
+    "will",
+    "keep_alive_s",
+    "connects_per_s",
     "mqtt",
     "rate_per_s",
     "window",
@@ -325,9 +356,7 @@ impl Workload {
     pub(super) fn check(&self, names: &[String], measure: &Measure) -> Result<(), String> {
         let is_measured = measure.has_own_load();
         self.check_threads(measure)?;
-        if self.qos > 2 {
-            return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
-        }
+        self.check_clients(measure)?;
         if self.payload_bytes > MAX_PAYLOAD {
             return Err(format!(
                 "workload.payload_bytes: {} is above {MAX_PAYLOAD}, what one packet carries",
@@ -380,11 +409,79 @@ impl Workload {
             }
             _ => {}
         }
-        let plan = self.plan().plan("check", 1);
+        let topic = self.topic()?;
+        let plan = self.plan().plan_named(topic.as_ref(), "check", 1);
+        if let (Ok(plan), true) = (&plan, self.payload_bytes < STAMP)
+            && !all_differ(&plan.topics)
+        {
+            return Err(format!(
+                "workload.payload_bytes: {} is below {STAMP}, and publishers of one topic are told apart by what these hold",
+                self.payload_bytes
+            ));
+        }
         plan.map(drop).map_err(|error| match self.key_of(&error) {
             Some(key) => format!("workload.{key}: {error}"),
             None => format!("workload: {error}"),
         })
+    }
+
+    /// Checks what clients say of themselves and of their messages.
+    fn check_clients(&self, measure: &Measure) -> Result<(), String> {
+        let qos = [
+            ("qos", Some(self.qos)),
+            ("subscriber_qos", self.subscriber_qos),
+        ];
+        if let Some((key, Some(qos))) = qos.iter().find(|(_, it)| it.is_some_and(|it| it > 2)) {
+            return Err(format!("workload.{key}: {qos} is not 0, 1 or 2"));
+        }
+        if let Some(law) = &self.payload {
+            law.sizes(1)?;
+            if self.payload_bytes != payload() {
+                return Err(
+                    "workload.payload_bytes: payload says the same thing, give one".to_owned(),
+                );
+            }
+        }
+        self.will.as_ref().map_or(Ok(()), Will::check)?;
+        let topic = self.topic()?;
+        let is_same_in_all_runs = topic.as_ref().is_some_and(|it| !it.names_run());
+        if is_same_in_all_runs && (self.retain || self.persistent || self.threads() > 1) {
+            return Err(
+                "workload.topic: what retained messages, persistent sessions and several threads leave is told apart by {run}, which it lacks"
+                    .to_owned(),
+            );
+        }
+        let is_load = matches!(
+            measure,
+            Measure::Load | Measure::Throughput { .. } | Measure::MostConnections { .. }
+        );
+        match self.of_messages() {
+            Some(key) if !is_load => Err(format!(
+                "workload.{key}: only a load and a search for the highest rate use it"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The keys given about messages and CONNECTs that only the load generator's clients follow.
+    fn of_messages(&self) -> Option<&'static str> {
+        [
+            ("payload", self.payload.is_some()),
+            ("topic", self.topic.is_some()),
+            ("subscriber_qos", self.subscriber_qos.is_some()),
+            ("retain", self.retain),
+            ("will", self.will.is_some()),
+            ("keep_alive_s", self.keep_alive_s > 0),
+            ("connects_per_s", self.connects_per_s.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, is_given)| is_given.then_some(key))
+    }
+
+    /// Names of topics; an error names the key.
+    pub(super) fn topic(&self) -> Result<Option<TopicTemplate>, String> {
+        let topic = self.topic.as_deref().map(TopicTemplate::parse).transpose();
+        topic.map_err(|reason| format!("workload.topic: {reason}"))
     }
 
     /// The key that an error of the plan is about.
@@ -430,6 +527,7 @@ impl Workload {
         match measure {
             Measure::Load | Measure::Throughput { .. } => Ok(()),
             Measure::Connections { .. }
+            | Measure::MostConnections { .. }
             | Measure::Placement
             | Measure::Crash { .. }
             | Measure::Arrivals { .. } => Err(
@@ -542,9 +640,21 @@ impl Workload {
         let tls = self.tls.then(|| "over TLS".to_owned());
         let websocket = self.websocket.then(|| "over WebSocket".to_owned());
         let threads = (self.threads() > 1).then(|| format!("{} threads", self.threads()));
-        let all = [tls, websocket, user, sessions, references, threads]
-            .into_iter()
-            .flatten();
+        let topic = self.topic.as_ref().map(|it| format!("topics {it}"));
+        let subscribed = (self.subscriber_qos).map(|qos| format!("subscriptions of QoS {qos}"));
+        let retained = self.retain.then(|| "messages are retained".to_owned());
+        let will = self.will.as_ref();
+        let will = will.map(|it| format!("a will of {} bytes each", it.payload_bytes));
+        let keep_alive =
+            (self.keep_alive_s > 0).then(|| format!("keep alive {} s", self.keep_alive_s));
+        let connects = (self.connects_per_s)
+            .map(|rate| format!("{} connections begun in a second", rate.value()));
+        let all = [
+            tls, websocket, user, sessions, references, threads, topic, subscribed, retained, will,
+            keep_alive, connects,
+        ]
+        .into_iter()
+        .flatten();
         all.fold(String::new(), |words, one| format!("{words}; {one}"))
     }
 
@@ -607,12 +717,18 @@ impl Workload {
     }
 }
 
+fn all_differ(topics: &[String]) -> bool {
+    let distinct: std::collections::HashSet<&String> = topics.iter().collect();
+    distinct.len() == topics.len()
+}
+
 /// The load for a pattern that placement is measured with; an error names the key.
 pub(crate) fn placement_load(workload: &Plan) -> Result<PlacementLoad, String> {
     match *workload {
         Plan::Pair { pairs } => Ok(PlacementLoad::Pairs { topics: pairs }),
         Plan::Social {
             topics,
+            publishers: None,
             subscribers,
             topics_per_subscriber,
             alpha,
@@ -623,8 +739,8 @@ pub(crate) fn placement_load(workload: &Plan) -> Result<PlacementLoad, String> {
             exponent: alpha,
         }),
         _ => Err(format!(
-            "workload.pattern: measure.kind = placement knows pair and social, not {}",
-            workload.name()
+            "workload.pattern: measure.kind = placement knows pair, and social with a publisher for each topic, not {}",
+            workload.describe()
         )),
     }
 }

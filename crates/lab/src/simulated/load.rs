@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use thicket_bench::generator::{self, Node, Schedule};
+use thicket_bench::generator::{self, Node, Schedule, WillMessage};
 use thicket_bench::stamp::{self, Stamp, StampForm};
 use thicket_bench::workload::attach;
 use thicket_mqtt::{PacketId, Publish, SubscribeFilter, SubscriptionOptions};
-use thicket_session::client::{CleanStart, ClientConfig};
+use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
 use thicket_session::time::Instant;
 use thicket_simulation::client::ClientEvent;
 use thicket_simulation::net::Wake;
@@ -15,7 +15,7 @@ use super::faults::TimeLine;
 use super::network::{SimulatedLab, TIMEOUT_MS};
 use super::tally::Tally;
 use crate::results::OWN_COUNTERS;
-use crate::scenario::{Measure, Scenario, clients};
+use crate::scenario::{Measure, Scenario, clients, prefix};
 
 /// Clients that connect or subscribe in one millisecond.
 const AT_ONCE: usize = 100;
@@ -51,13 +51,27 @@ pub(super) fn millis(seconds: f64) -> u64 {
     (1e3 * seconds).round() as u64
 }
 
+/// The will of a client, as its machine has it.
+fn will(will: &WillMessage) -> WillConfig {
+    WillConfig {
+        topic: will.topic.clone(),
+        payload: vec![b'.'; will.payload_len],
+        qos: will.qos,
+        retain: will.retain,
+        delay_interval: 0,
+        message_expiry_interval: None,
+        properties: Vec::new(),
+    }
+}
+
 impl<'a> Load<'a> {
-    /// Connects all clients and subscribes; it ends with the last SUBACK.
+    /// Connects all clients and subscribes; it ends with the last SUBACK. `run`: number of the cell, and repeat.
     pub fn connect(
         lab: &'a mut SimulatedLab,
         scenario: &Scenario,
-        seed: u64,
+        run: (usize, u64),
     ) -> Result<Self, String> {
+        let seed = scenario.seed + run.1;
         let names = lab.topology.sites.clone();
         let node = |name: &String| Node {
             name: name.clone(),
@@ -65,12 +79,14 @@ impl<'a> Load<'a> {
             namespace: None,
         };
         let nodes: Vec<Node> = names.iter().map(node).collect();
-        let mut settings = clients(scenario, &names, &nodes, "simulated", seed);
+        let (cell, repeat) = run;
+        let mut settings = clients(scenario, &names, &nodes, &prefix(cell, repeat), seed);
         if let Measure::Connections { count, .. } = scenario.measure {
             settings.workload = thicket_bench::workload::Workload::Idle { clients: count };
         }
-        let plan = settings.workload.plan(&settings.prefix, seed);
-        let plan = plan.map_err(|error| format!("workload: {error}"))?;
+        let plan = settings
+            .plan()
+            .map_err(|error| format!("workload: {error}"))?;
         let publishers = plan.topics.len();
         let (publish_at, subscribe_at) = attach(
             settings.attachment,
@@ -105,6 +121,7 @@ impl<'a> Load<'a> {
     }
 
     fn connect_all(&mut self) -> Result<(), String> {
+        let begun = self.lab.world.net.now;
         for client in 0..self.sites.len() {
             let id = match client.checked_sub(self.publishers) {
                 None => format!("{}-p{client}", self.settings.prefix),
@@ -112,6 +129,8 @@ impl<'a> Load<'a> {
             };
             let is_subscriber = client >= self.publishers;
             let mut config = ClientConfig::new(self.settings.version, id);
+            config.keep_alive = self.settings.keep_alive_s;
+            config.will = self.settings.will.as_ref().map(will);
             let mut clean_start = CleanStart::Yes;
             if self.settings.persistent && is_subscriber {
                 config.session_expiry_interval = SESSION_EXPIRY_S;
@@ -120,8 +139,12 @@ impl<'a> Load<'a> {
             let world = &mut self.lab.world;
             let index = world.add_client(config);
             world.connect_client(index, self.sites[client], clean_start);
-            if client % AT_ONCE == AT_ONCE - 1 {
-                self.advance(self.lab.world.net.now + 1);
+            match self.settings.connects_per_s {
+                Some(rate) => self.advance(begun + millis((client + 1) as f64 / rate)),
+                None if client % AT_ONCE == AT_ONCE - 1 => {
+                    self.advance(self.lab.world.net.now + 1);
+                }
+                None => {}
             }
         }
         let all = self.sites.len();
@@ -136,7 +159,7 @@ impl<'a> Load<'a> {
                 continue;
             }
             let options = SubscriptionOptions {
-                qos: self.settings.qos,
+                qos: self.settings.subscriptions_qos(),
                 ..SubscriptionOptions::default()
             };
             let filters: Vec<_> = (filters.iter())
@@ -392,10 +415,11 @@ impl<'a> Load<'a> {
     }
 
     fn send(&mut self, stream: usize) {
-        let mut payload = vec![0; self.settings.payload_len];
+        let number = self.tally.sent[stream] as u32;
+        let mut payload = vec![0; self.settings.payload_of(stream as u32, number)];
         let stamp = Stamp {
             stream: stream as u32,
-            number: self.tally.sent[stream] as u32,
+            number,
             time_ns: self.lab.world.net.now * 1_000_000,
         };
         StampForm::Full.write(stamp, &mut payload);
@@ -409,6 +433,7 @@ impl<'a> Load<'a> {
     fn try_send(&mut self, stream: usize, payload: &[u8]) -> bool {
         let publish = Publish {
             qos: self.settings.qos,
+            retain: self.settings.retain,
             ..Publish::new(&self.tally.plan().topics[stream], payload)
         };
         let world = &mut self.lab.world;

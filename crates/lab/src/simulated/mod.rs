@@ -76,7 +76,7 @@ impl Playable<'_> {
                     let in_cell = in_cell.find(|own| own.name == system.name);
                     let system = in_cell.unwrap_or(system);
                     let started = Instant::now();
-                    let mut played = play(cell, system, repeat, options.interrupted);
+                    let mut played = play((number, cell), system, repeat, options.interrupted);
                     played.run.valid = played.run.invalid.is_empty();
                     let is_over = options.interrupted.load(Ordering::Relaxed);
                     if is_over {
@@ -117,7 +117,12 @@ impl Playable<'_> {
 }
 
 /// One run. An error in it makes it invalid.
-fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>) -> Played {
+fn play(
+    (number, cell): (usize, &Cell),
+    system: &System,
+    repeat: u64,
+    interrupted: &Arc<AtomicBool>,
+) -> Played {
     let mut played = Played {
         run: Run {
             warnings: vec![GRAIN.to_owned()],
@@ -126,16 +131,17 @@ fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>
         samples: None,
         acknowledgements: None,
     };
-    if let Err(reason) = phases(cell, system, interrupted, &mut played) {
+    if let Err(reason) = phases((number, cell), system, interrupted, &mut played) {
         played.run.invalid.push(reason);
     }
     let own = results::phases_metrics(&played.run.phases);
     played.run.metrics.extend(own);
+    results::split_traffic(&mut played.run.metrics);
     played
 }
 
 fn phases(
-    cell: &Cell,
+    (number, cell): (usize, &Cell),
     system: &System,
     interrupted: &Arc<AtomicBool>,
     played: &mut Played,
@@ -175,7 +181,7 @@ fn phases(
         return Ok(());
     }
     let asked_at = lab.world.net.now;
-    let mut load = Load::connect(&mut lab, scenario, scenario.seed + run.repeat)?;
+    let mut load = Load::connect(&mut lab, scenario, (number, run.repeat))?;
     let settled_after = load.now() - asked_at;
     let subscribed_s = settled_after as f64 / 1e3;
     run.metrics
@@ -215,6 +221,7 @@ fn phases(
             load.advance(load.now() + millis(hold_s.value()));
         }
         Measure::Throughput { .. }
+        | Measure::MostConnections { .. }
         | Measure::Arrivals { .. }
         | Measure::Placement
         | Measure::Crash { .. } => {}

@@ -82,7 +82,7 @@ impl SimulatedLab {
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let names = scenario.network.names()?;
-        let topology = Topology::new(&scenario.network, &names, scenario.seed)?;
+        let topology = Topology::of_repeat(&scenario.network, &names, scenario.seed, repeat)?;
         let mut world = World::new(scenario.seed + repeat, STILL);
         world.net.is_thorough = false;
         world.stop_when(Arc::clone(interrupted));
@@ -211,12 +211,13 @@ impl SimulatedLab {
         self.world.net.sent_between_nodes().values().sum()
     }
 
-    /// The same, and publications that running nodes have sent to each other.
-    pub fn own_counters(&self) -> [u64; 2] {
+    /// The same, publications that running nodes have sent to each other, and the bytes of these.
+    pub fn own_counters(&self) -> [u64; 3] {
         let nodes = 0..self.world.nodes.len();
-        let traffic = nodes.flat_map(|node| self.world.traffic(node));
-        let messages = traffic.map(|it| it.internal_out_messages).sum();
-        [self.own_bytes(), messages]
+        let traffic: Vec<_> = nodes.flat_map(|node| self.world.traffic(node)).collect();
+        let messages = traffic.iter().map(|it| it.internal_out_messages).sum();
+        let data = traffic.iter().map(|it| it.internal_out_bytes).sum();
+        [self.own_bytes(), messages, data]
     }
 
     /// The longest time from a node's start until it and the others agreed on their trees, in seconds; `None` if one has not agreed yet.

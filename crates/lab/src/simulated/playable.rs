@@ -162,6 +162,9 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
             Measure::Throughput { .. } => add(
                 "measure.kind = throughput: the highest rate is a question about CPU, so nothing is published".to_owned(),
             ),
+            Measure::MostConnections { .. } => add(
+                "measure.kind = most-connections: how many there can be is a question about CPU and memory, so nothing is published".to_owned(),
+            ),
             Measure::Connections { .. } => add(
                 "measure.kind = connections: how fast connections come and what memory they take".to_owned(),
             ),

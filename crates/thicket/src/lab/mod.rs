@@ -4,6 +4,7 @@ mod backend;
 mod child;
 mod export;
 mod hand;
+mod papers;
 mod plan;
 mod read_line;
 mod run;
@@ -37,6 +38,8 @@ enum Command {
     Compare(run::Compare),
     /// Write the report of results again
     Report(run::Report),
+    /// List the scenarios that follow papers, and where they depart from them
+    Papers(papers::Papers),
     /// List the brokers that can run here, and what the others lack
     Drivers,
     /// Install a broker that has no package, such as hivemq
@@ -116,6 +119,7 @@ impl Command {
             | Self::Run(_)
             | Self::Compare(_)
             | Self::Report(_)
+            | Self::Papers(_)
             | Self::Drivers
             | Self::Prepare(_)
             | Self::Up(_)
@@ -137,6 +141,7 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Compare(arguments) => run::compare(&arguments),
         Command::Report(arguments) => run::report(&arguments),
+        Command::Papers(arguments) => papers::papers(&arguments),
         Command::Prepare(arguments) => plan::prepare(&arguments),
         Command::Up(arguments) => hand::up(&arguments),
         Command::Exec(arguments) => hand::exec(&arguments),
