@@ -1,6 +1,13 @@
-//! Figures over repeats: medians with their range, means with a 95 % confidence interval.
+//! Figures over repeats: medians with their range, means with a 95 % confidence interval, ratios of pairs.
 
 use serde::Serialize;
+
+use crate::random::Random;
+
+/// Resamples of a bootstrap.
+const RESAMPLES: usize = 4_000;
+/// Fewer pairs give no interval.
+const FEWEST_PAIRS: usize = 3;
 
 /// Middle and range of a few values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -63,6 +70,103 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
     })
 }
 
+/// The ratio of the means of pairs, with an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PairedRatio {
+    /// Mean of the second values over that of the first.
+    pub ratio: f64,
+    /// 95 % bootstrap interval over pairs; `None` with fewer than three.
+    pub interval_95: Option<(f64, f64)>,
+    /// How many pairs.
+    pub pairs: usize,
+}
+
+/// What an interval says about a ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The second is less.
+    Less,
+    /// The second is more.
+    More,
+    /// They differ by less than the margin.
+    Equivalent,
+    /// Neither is shown.
+    Open,
+}
+
+impl PairedRatio {
+    /// Whether the two differ, or are equivalent: the interval is within the margin, such as 0.05 (two one-sided tests at 2.5 % each). What differs by
+    /// less than the margin is equivalent.
+    #[must_use]
+    pub fn verdict(&self, margin: f64) -> Verdict {
+        match self.interval_95 {
+            None => Verdict::Open,
+            Some((low, high)) if low > 1.0 / (1.0 + margin) && high < 1.0 + margin => {
+                Verdict::Equivalent
+            }
+            Some((_, high)) if high < 1.0 => Verdict::Less,
+            Some((low, _)) if low > 1.0 => Verdict::More,
+            Some(_) => Verdict::Open,
+        }
+    }
+}
+
+/// The ratio of pairs (first, second) that belong together, such as two systems in one repeat; `None` unless the means are above 0.
+///
+/// Pairs are drawn again with replacement, so what both have in common, such as the delays of the links of a repeat, does not widen the interval. Its ends
+/// are percentiles, moved outwards as Student's t is beside the normal distribution: plain percentiles are too narrow for few pairs (T. Hesterberg, *What
+/// Teachers Should Know About the Bootstrap*, 2015).
+#[must_use]
+pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<PairedRatio> {
+    let sums = |all: &mut dyn Iterator<Item = (f64, f64)>| {
+        all.fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+    };
+    let count = pairs.len();
+    let (first, second) = sums(&mut pairs.iter().copied());
+    if !(first > 0.0 && second > 0.0) {
+        return None;
+    }
+    let interval_95 = (count >= FEWEST_PAIRS).then(|| {
+        let mut random = Random::new(seed);
+        let mut drawn = || {
+            let (a, b) = sums(&mut (0..count).map(|_| pairs[random.below(count)]));
+            if a > 0.0 { b / a } else { f64::INFINITY }
+        };
+        let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| drawn()).collect();
+        ratios.sort_by(f64::total_cmp);
+        let freedom = count as f64 - 1.0;
+        let outwards = student_t_975(count - 1) * (count as f64 / freedom).sqrt();
+        let at = (below_normal(-outwards) * RESAMPLES as f64) as usize;
+        (ratios[at], ratios[RESAMPLES - 1 - at])
+    });
+    Some(PairedRatio {
+        ratio: second / first,
+        interval_95,
+        pairs: count,
+    })
+}
+
+/// The share of the standard normal distribution below a negative value, by its continued fraction from -2 down and by Simpson's rule above.
+fn below_normal(value: f64) -> f64 {
+    let density = |x: f64| (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    let x = -value;
+    if x > 2.0 {
+        let fraction = (1..40).rev().fold(x, |below, n| x + f64::from(n) / below);
+        return density(x) / fraction;
+    }
+    let step = x / 200.0;
+    let weight = |n: u32| match n {
+        0 | 200 => 1.0,
+        n if n % 2 == 1 => 4.0,
+        _ => 2.0,
+    };
+    let area: f64 = (0..=200)
+        .map(|n| weight(n) * density(f64::from(n) * step))
+        .sum();
+    0.5 - area * step / 3.0
+}
+
 /// The 97.5 % quantile of Student's t with `freedom` degrees of freedom, at least 1.
 ///
 /// The usual table up to 30; beyond it the expansion in 1/freedom around the normal quantile, which agrees with the tables to three decimal places
@@ -98,6 +202,56 @@ mod tests {
             );
         }
         assert_eq!(spread(&[]), None);
+    }
+
+    #[test]
+    fn the_normal_distribution_is_that_of_the_tables() {
+        for (value, share) in [(-1.0, 0.158_655), (-1.96, 0.024_998), (-2.5, 0.006_210)] {
+            assert!((below_normal(value) - share).abs() < 1e-5, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_pairs_have_in_common_does_not_widen_the_interval_of_their_ratio() {
+        // The second is 0.8 of the first, whose own values differ by a factor of five.
+        let pairs: Vec<(f64, f64)> = [10.0, 20.0, 30.0, 40.0, 50.0]
+            .iter()
+            .zip([0.01, -0.01, 0.0, 0.01, -0.01])
+            .map(|(first, noise)| (*first, first * (0.8 + noise)))
+            .collect();
+        let ratio = paired_ratio(&pairs, 1).unwrap();
+        let (low, high) = ratio.interval_95.unwrap();
+        assert!(
+            (ratio.ratio - 0.8).abs() < 0.01 && low > 0.78 && high < 0.82,
+            "{ratio:?}"
+        );
+        assert_eq!(ratio, paired_ratio(&pairs, 1).unwrap());
+        assert_eq!(ratio.verdict(0.05), Verdict::Less);
+        assert_eq!(ratio.verdict(0.5), Verdict::Equivalent);
+        let few = paired_ratio(&pairs[..2], 1).unwrap();
+        assert_eq!((few.interval_95, few.verdict(0.05)), (None, Verdict::Open));
+        assert_eq!(paired_ratio(&[(0.0, 1.0)], 1), None);
+    }
+
+    #[test]
+    fn about_95_of_100_bootstrap_intervals_hold_the_true_ratio() {
+        let mut random = Random::new(5);
+        let mut hold = 0;
+        for experiment in 0..300 {
+            let pairs: Vec<(f64, f64)> = (0..6)
+                .map(|_| {
+                    let common = 10.0 + random.unit() * 10.0;
+                    (common + random.normal(), 1.5 * common + random.normal())
+                })
+                .collect();
+            let (low, high) = paired_ratio(&pairs, experiment)
+                .unwrap()
+                .interval_95
+                .unwrap();
+            hold += u32::from(low <= 1.5 && 1.5 <= high);
+        }
+        // 95 % of 300 are 285; the binomial deviation is 3.8.
+        assert!((270..=299).contains(&hold), "{hold}");
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use thicket_bench::generator::{Arrivals, Fleet, Generator, Load, Node, Scenario, Span, Watch};
+use thicket_bench::generator::{
+    Arrivals, Fleet, Generator, Load, Node, Scenario, Span, Watch, WillMessage,
+};
 use thicket_bench::relay::Relay;
-use thicket_bench::workload::{Workload, level_probabilities};
+use thicket_bench::workload::{TopicTemplate, Workload, level_probabilities};
 use thicket_bench::{BenchError, Outcome};
 use thicket_mqtt::{ProtocolVersion, Qos};
 
@@ -172,6 +174,58 @@ fn social_and_iot_patterns_deliver_what_their_plans_expect() {
             "{workload:?}"
         );
     }
+}
+
+#[test]
+fn publishers_of_one_topic_are_told_apart_and_payloads_of_all_sizes_arrive() {
+    let workload = Workload::Social {
+        topics: 3,
+        publishers: Some(20),
+        subscribers: 6,
+        topics_per_subscriber: 2,
+        alpha: 0.0,
+    };
+    let with = |payload_len: usize| Scenario {
+        qos: Qos::AtLeastOnce,
+        subscriber_qos: Some(Qos::AtMostOnce),
+        payload_len,
+        topic: Some(TopicTemplate::parse("topic-tree/{random}/").unwrap()),
+        will: Some(WillMessage {
+            topic: "will".to_owned(),
+            payload_len: 30,
+            qos: Qos::AtMostOnce,
+            retain: false,
+        }),
+        keep_alive_s: 1,
+        ..scenario(workload.clone())
+    };
+    let sizes: Vec<u32> = (16..900).step_by(7).collect();
+    let varied = Scenario {
+        payload_sizes: Some(sizes.into()),
+        ..with(900)
+    };
+    // Long enough for several PINGREQ.
+    let open = Load::Open {
+        rate_per_s: 1500.0,
+        arrivals: Arrivals::Constant,
+    };
+    let outcome = run(varied, open, 3000);
+    assert!(outcome.counts.is_clean(), "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.published, 3000);
+    assert!(outcome.behind_schedule_mean_ms <= outcome.behind_schedule_ms);
+    let error = Generator::connect(with(8)).unwrap_err().to_string();
+    assert!(error.contains("each needs a topic of its own"), "{error}");
+}
+
+#[test]
+fn connections_are_begun_at_their_rate() {
+    let scenario = Scenario {
+        connects_per_s: Some(100.0),
+        ..scenario(Workload::Pair { pairs: 15 })
+    };
+    let generator = Generator::connect(scenario).unwrap();
+    // The first is begun at once, the thirtieth after 0.29 s.
+    assert!(generator.connecting() >= Duration::from_millis(290));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::simulated;
 use crate::summary::{Row, rows};
 
 /// The figures to compare.
-const COMPARED: [&str; 22] = [
+pub(crate) const COMPARED: [&str; 22] = [
     "sustainable_msgs_per_s",
     "internal_msgs_per_s",
     "connects_per_s",

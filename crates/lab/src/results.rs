@@ -120,6 +120,9 @@ pub struct Run {
     /// File of a drawing of the arrivals over time, likewise.
     #[serde(default)]
     pub time_line: Option<String>,
+    /// File of the numbers of that drawing, likewise.
+    #[serde(default)]
+    pub time_line_data: Option<String>,
 }
 
 /// A phase of a run.
@@ -216,6 +219,10 @@ pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     put("delivered_msgs_per_s".to_owned(), outcome.delivered_per_s);
     put("generator_cpu_cores".to_owned(), outcome.own.cores);
     put("generator_behind_ms".to_owned(), outcome.behind_schedule_ms);
+    put(
+        "generator_behind_mean_ms".to_owned(),
+        outcome.behind_schedule_mean_ms,
+    );
     metrics
 }
 
@@ -245,19 +252,27 @@ fn time_metrics(what: &str, latency: &Latency) -> [(String, f64); 6] {
 #[must_use]
 pub fn phases_metrics(phases: &[Phase]) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
+    // (BORDER Fig. 5) has the bytes of each phase over the length of the whole run.
+    let run_s = phases.iter().map(|phase| phase.seconds).sum();
     for phase in phases {
-        phase_metrics(phase, &mut |name, value| {
+        phase_metrics(phase, run_s, &mut |name, value| {
             metrics.insert(name, value);
         });
     }
     metrics
 }
 
-fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
+fn phase_metrics(phase: &Phase, run_s: f64, put: &mut impl FnMut(String, f64)) {
     let name = &phase.name;
     if !phase.links.is_empty() {
         put(format!("{name}_traffic_bytes"), phase.bytes() as f64);
         put(format!("{name}_traffic_packets"), phase.packets() as f64);
+        if run_s > 0.0 {
+            put(
+                format!("{name}_traffic_over_run_bytes_per_s"),
+                phase.bytes() as f64 / run_s,
+            );
+        }
         if phase.seconds > 0.0 {
             put(
                 format!("{name}_traffic_bytes_per_s"),
@@ -288,23 +303,31 @@ fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
     }
 }
 
-/// Adds the traffic of publications and of signalling while messages were published (Overlays Fig. 7 and 8), if brokers report the bytes of each. Headers of
-/// frames belong to both in proportion.
+/// Payload of a full TCP segment, and headers of a frame: Ethernet, IPv4, and TCP with its time stamps.
+const SEGMENT_BYTES: f64 = 1448.0;
+const HEADER_BYTES: f64 = 66.0;
+/// Frames for each segment: every second one has an acknowledgement.
+const FRAMES: f64 = 1.5;
+
+/// Adds the traffic of publications and of signalling while messages were published (Overlays Fig. 7 and 8), if brokers report the bytes of each.
+///
+/// Publications have their bytes, and the headers of as many frames as they take if each is sent by itself; all other traffic is signalling.
 pub fn split_traffic(metrics: &mut BTreeMap<String, f64>) {
-    let [all, _, data] = OWN_COUNTERS.map(|name| metrics.get(name).copied());
-    let (Some(all), Some(data)) = (all, data) else {
+    let [own, messages, data] = OWN_COUNTERS.map(|name| metrics.get(name).copied());
+    let (Some(own), Some(messages), Some(data)) = (own, messages, data) else {
         return;
     };
-    let Some(&traffic) = metrics.get("publish_traffic_bytes_per_s") else {
+    let all = ["publish_traffic_bytes", "publish_traffic_bytes_per_s"];
+    let [Some(bytes), Some(per_s)] = all.map(|name| metrics.get(name).copied()) else {
         return;
     };
-    let share = if all > 0.0 {
-        (data / all).min(1.0)
-    } else {
-        0.0
-    };
+    let segments = messages * (data / messages.max(1.0) / SEGMENT_BYTES).ceil();
+    // Messages that share a segment have fewer headers: what nodes send besides is signalling at least.
+    let most = (bytes - (own - data).max(0.0)).max(0.0);
+    let publications = (data + segments * FRAMES * HEADER_BYTES).min(most);
+    let share = if bytes > 0.0 { publications / bytes } else { 0.0 };
     for (name, share) in [("data", share), ("signalling", 1.0 - share)] {
-        metrics.insert(format!("publish_{name}_bytes_per_s"), share * traffic);
+        metrics.insert(format!("publish_{name}_bytes_per_s"), share * per_s);
     }
 }
 
@@ -489,14 +512,22 @@ mod tests {
             ["data", "signalling"]
                 .map(|it| metrics.get(&format!("publish_{it}_bytes_per_s")).copied())
         };
-        let traffic = ("publish_traffic_bytes_per_s", 1200.0);
-        let counted = [
-            ("publish_own_link_bytes", 4000.0),
-            ("publish_own_data_bytes", 3000.0),
-            traffic,
-        ];
-        assert_eq!(of(&counted), [Some(900.0), Some(300.0)]);
-        assert_eq!(of(&[traffic]), [None, None], "brokers that count nothing");
+        let traffic = ("publish_traffic_bytes", 12_000.0);
+        let rate = ("publish_traffic_bytes_per_s", 1200.0);
+        let counted = |messages: f64| {
+            of(&[
+                ("publish_own_link_bytes", 7000.0),
+                ("publish_own_data_bytes", 5000.0),
+                ("publish_own_link_messages", messages),
+                traffic,
+                rate,
+            ])
+        };
+        // Ten messages of 500 bytes in a frame each, and five acknowledgements: 15 headers of 66 bytes.
+        assert_eq!(counted(10.0), [Some(599.0), Some(601.0)]);
+        // A thousand small ones share frames: what nodes count as signalling is left.
+        assert_eq!(counted(1000.0), [Some(1000.0), Some(200.0)]);
+        assert_eq!(of(&[traffic, rate]), [None, None], "no counters");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 mod cell;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use crate::environment::environment;
 use crate::error::LabError;
 use crate::links::Backend;
 use crate::measured::Measured;
+use crate::pressure::Machine;
 use crate::probe::{self, PairRtt};
 use crate::results::{Environment, Results, Run};
 use crate::runs;
@@ -38,11 +39,30 @@ const NORMAL_99: f64 = 2.326;
 pub(crate) const UNFINISHED: &str = "the lab has not finished";
 /// How far clients may be behind their schedule.
 const MAX_BEHIND_MS: f64 = 100.0;
+/// The part of a mean delay that may be how far clients were behind their schedule on average, and a time that is too short to matter.
+const BEHIND_SHARE: f64 = 0.1;
+const BEHIND_MS: f64 = 0.1;
 
 /// Frames of a run that may be late: the share, and what chance adds to it in a short run (99 % of runs whose share is just that have fewer).
 fn may_be_late(frames: u64) -> f64 {
     let expected = LATE_SHARE * frames as f64;
     expected + NORMAL_99 * expected.sqrt() + 1.0
+}
+
+/// Why a mean delay is not that of the brokers: too much of it is how far the clients were behind their schedule.
+fn behind_on_average(metrics: &BTreeMap<String, f64>) -> Option<String> {
+    // A search goes to the limit of the clients, and says where it is.
+    if metrics.keys().any(|name| name.starts_with("sustainable_")) {
+        return None;
+    }
+    let behind_ms = *metrics.get("generator_behind_mean_ms")?;
+    let delay_ms = *metrics.get("delay_mean_ms")?;
+    (behind_ms > BEHIND_MS && behind_ms > BEHIND_SHARE * delay_ms).then(|| {
+        format!(
+            "the clients were {behind_ms:.2} ms behind their schedule on average, {:.0} % of the mean delay of {delay_ms:.2} ms",
+            100.0 * behind_ms / delay_ms
+        )
+    })
 }
 
 /// The figures in the line about a run, if they exist.
@@ -288,7 +308,9 @@ impl Bench<'_> {
             }
             // Discards the report on the links for the time before this run.
             let _ = testbed.links.report();
+            let before = Machine::look();
             let measured = self.cell(cell, repeat, &mut run, Some((testbed, cluster)), &[], &[]);
+            run.metrics.extend(Machine::look().since(&before));
             let ended = cluster.unexpected_ends(testbed);
             let is_whole = ended.is_empty();
             run.invalid.extend(ended);
@@ -368,6 +390,7 @@ impl Bench<'_> {
                         measured.behind_ms
                     ));
                 }
+                run.invalid.extend(behind_on_average(&measured.metrics));
                 run.warnings.extend(measured.warnings);
             }
             Err(error) => run.invalid.push(error.to_string()),
@@ -483,6 +506,26 @@ mod tests {
         for (frames, most) in [(20, 2.0), (100, 4.0), (1000, 18.0), (1_000_000, 10_233.0)] {
             assert_eq!(may_be_late(frames).floor(), most, "{frames}");
         }
+    }
+
+    #[test]
+    fn clients_that_are_behind_on_average_make_no_mean_delay() {
+        let with = |behind: f64, delay: f64, more: &str| {
+            let figures = [
+                ("generator_behind_mean_ms", behind),
+                ("delay_mean_ms", delay),
+                (more, 1.0),
+            ];
+            behind_on_average(&figures.map(|(name, value)| (name.to_owned(), value)).into())
+        };
+        let reason = with(60.0, 73.9, "x").expect("a reason");
+        assert!(
+            reason.contains("81 % of the mean delay of 73.90 ms"),
+            "{reason}"
+        );
+        assert_eq!(with(0.5, 12.0, "x"), None, "4 %");
+        assert_eq!(with(0.05, 0.2, "x"), None, "too short to matter");
+        assert_eq!(with(60.0, 73.9, "sustainable_msgs_per_s"), None, "a search");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Files<'a> {
     pub acknowledgements: Option<&'a str>,
     /// A drawing of the arrivals over time, as SVG.
     pub time_line: Option<&'a str>,
+    /// Its numbers, as columns separated by tabs.
+    pub time_line_data: Option<&'a str>,
 }
 
 impl Run {
@@ -42,6 +44,7 @@ impl Run {
             samples: None,
             acknowledgements: None,
             time_line: None,
+            time_line_data: None,
         }
     }
 
@@ -68,6 +71,11 @@ impl Run {
                 &mut self.acknowledgements,
             ),
             (files.time_line, "svg", &mut self.time_line),
+            (
+                files.time_line_data,
+                "time-line.tsv",
+                &mut self.time_line_data,
+            ),
         ] {
             let Some(text) = text else { continue };
             let folder = results.join("samples");

@@ -2,8 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use thicket_lab::papers::{BEGIN, in_page, papers, problems, table, values};
+use std::sync::Arc;
+
+use thicket_lab::links::Backend;
+use thicket_lab::papers::{BEGIN, figures, in_page, papers, problems, table, values, write};
+use thicket_lab::run::Options;
 use thicket_lab::scenario::Scenario;
+use thicket_lab::simulated::Playable;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -80,4 +85,47 @@ fn every_parameter_of_a_paper_is_one_that_scenarios_can_have() {
             }
         }
     }
+}
+
+#[test]
+fn figures_are_drawn_from_results_in_virtual_time_with_their_numbers() {
+    let text = include_str!("../../../scenarios/overlays-fig8-small.toml");
+    let (mut scenario, mut cells) = Scenario::parse(text).unwrap();
+    scenario.systems.truncate(2);
+    cells.truncate(2);
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        program: Path::new("thicket"),
+        commit: None,
+        backend: Backend::Wire,
+        folder: folder.path(),
+        interrupted: &Arc::default(),
+        say: &|_| {},
+    };
+    let playable = Playable::check(Path::new("t.toml"), text, &scenario, &cells).unwrap();
+    assert!(playable.run(&options).unwrap().valid);
+    let [svg, csv] = write("overlays-fig8", folder.path()).unwrap();
+    let (svg, csv) = (
+        std::fs::read_to_string(svg).unwrap(),
+        std::fs::read_to_string(csv).unwrap(),
+    );
+    // Two systems in two cells, each with both parts.
+    assert_eq!(csv.lines().count(), 1 + 8, "{csv}");
+    assert!(svg.contains("signalling") && svg.contains("publications"));
+    let error = write("comparison-fig5", folder.path())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no valid run has What came to subscribers"),
+        "{error}"
+    );
+}
+
+#[test]
+fn figures_have_names_of_their_own() {
+    let mut names: Vec<String> = figures().unwrap().into_iter().map(|it| it.0).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert!(count > 15 && names.len() == count, "{names:?}");
 }

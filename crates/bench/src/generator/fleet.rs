@@ -185,6 +185,8 @@ impl Fleet {
             sum.counts = add_counts(&sum.counts, &outcome.counts);
             own_s += outcome.own.cpu_s;
             sum.behind_schedule_ms = sum.behind_schedule_ms.max(outcome.behind_schedule_ms);
+            sum.behind_schedule_mean_ms =
+                (sum.behind_schedule_mean_ms).max(outcome.behind_schedule_mean_ms);
             // Bounds and precision are the same everywhere, so adding cannot fail.
             let _ = latency.add(generator.latency());
             let _ = acknowledgement.add(generator.acknowledgement());

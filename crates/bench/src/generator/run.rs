@@ -51,6 +51,9 @@ struct Run {
     published: u64,
     held_back: usize,
     worst_lag_ns: u64,
+    /// Sum of the lags of the messages of an open loop, and their number.
+    lag_ns: u64,
+    due: u64,
     start_ns: u64,
     second_start: Mark,
     series: Vec<Second>,
@@ -88,7 +91,7 @@ impl Generator {
         self.step_until(&mut run, progress, |_, now| now.at_ns >= warm)?;
         self.receiving.measuring = true;
         // The lag of the warm-up is not counted.
-        run.worst_lag_ns = 0;
+        (run.worst_lag_ns, run.lag_ns, run.due) = (0, 0, 0);
         let before = Usage::read(watch)?;
         let from = self.mark(&run);
         let measured = match span.until {
@@ -173,6 +176,8 @@ impl Generator {
             published: 0,
             held_back: 0,
             worst_lag_ns: 0,
+            lag_ns: 0,
+            due: 0,
             start_ns,
             second_start: start,
             series: Vec::new(),
@@ -346,6 +351,8 @@ impl Generator {
             let (due_ns, index) = schedule.pop();
             run.budget -= 1;
             run.worst_lag_ns = run.worst_lag_ns.max(now_ns - due_ns);
+            run.lag_ns += now_ns - due_ns;
+            run.due += 1;
             let stream = &mut self.streams[index as usize];
             let is_ready = self.clients[index as usize].is_ready();
             if !is_ready || stream.unacknowledged() >= stream.limit() {
@@ -482,6 +489,7 @@ impl Generator {
             broker,
             series: run.series.clone(),
             behind_schedule_ms: run.worst_lag_ns as f64 / 1e6,
+            behind_schedule_mean_ms: run.lag_ns as f64 / 1e6 / run.due.max(1) as f64,
             warnings: Vec::new(),
         };
         outcome.warnings = self.warnings(run, &outcome);

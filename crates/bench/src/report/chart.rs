@@ -219,6 +219,21 @@ impl Chart {
         })
     }
 
+    /// Its points: pane, label of its vertical axis, curve, x, y and spread, separated by tabs.
+    #[must_use]
+    pub fn to_tsv(&self) -> String {
+        let mut text = String::from("pane\ty label\tcurve\tx\ty\tspread\n");
+        for pane in &self.panes {
+            for curve in &pane.curves {
+                for Point { x, y, spread } in &curve.points {
+                    let names = [&*pane.title, &*pane.y_label, &*curve.label].join("\t");
+                    text.push_str(&format!("{names}\t{x}\t{y}\t{spread}\n"));
+                }
+            }
+        }
+        text
+    }
+
     /// One curve for each label.
     fn legend(&self) -> Vec<&Curve> {
         let mut legend: Vec<&Curve> = Vec::new();

@@ -317,6 +317,7 @@ mod tests {
             acknowledgement: None,
             own: CpuUse::new(0.001, 2.0, 2000),
             behind_schedule_ms: 0.0,
+            behind_schedule_mean_ms: 0.0,
             broker: None,
             series: vec![Second {
                 at_s: 1.0,

@@ -99,6 +99,7 @@ fn move_samples(
             &mut run.samples,
             &mut run.acknowledgements,
             &mut run.time_line,
+            &mut run.time_line_data,
         ];
         for file in files.into_iter().flatten() {
             let from = folder.join(&*file);

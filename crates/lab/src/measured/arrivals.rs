@@ -69,7 +69,9 @@ pub(super) fn measure(
         behind_ms: outcome.behind_schedule_ms,
         samples: Some(csv(&outcome, &entrance.brokers)),
         cpu: Some(plot(&outcome, &entrance.brokers)),
-        over_time: outcome.received.iter().map(deliveries).collect(),
+        over_time: std::iter::once(publications(&outcome, &entrance.brokers))
+            .chain(outcome.received.iter().map(deliveries))
+            .collect(),
         ..Measured::default()
     })
 }
@@ -111,6 +113,28 @@ fn metrics(outcome: &ArrivalsOutcome, brokers: &[Node]) -> BTreeMap<String, f64>
         metrics.extend(received.latency.iter().flat_map(delay_metrics));
     }
     metrics
+}
+
+/// Messages a second that publishers sent to each broker.
+fn publications(outcome: &ArrivalsOutcome, brokers: &[Node]) -> Pane {
+    let name = |series: &arrivals::BrokerSeries| {
+        let is_it =
+            |node: &&Node| node.address.to_string() == series.broker || node.name == series.broker;
+        let node = brokers.iter().find(is_it);
+        node.map_or_else(|| series.broker.clone(), |node| node.name.clone())
+    };
+    let series = outcome.brokers.iter().map(|it| Series {
+        name: name(it),
+        points: it.rates.clone(),
+    });
+    let plot = Plot {
+        title: "What publishers sent to each broker".to_owned(),
+        x_label: "seconds".to_owned(),
+        y_label: "messages/s".to_owned(),
+        scale: Scale::Linear,
+        series: series.collect(),
+    };
+    plot.titled_pane()
 }
 
 /// Messages a second that came to all subscribers.

@@ -3,6 +3,8 @@
 //! `scenarios/papers/KEY.toml` has for each figure and table the parameters with their place in the paper, the scenarios that follow it, and for each
 //! parameter in which a scenario departs the reason. A departure without a reason is a problem, and so is a reason without a departure.
 
+mod draw;
+mod figure;
 mod table;
 mod values;
 
@@ -11,6 +13,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+pub use figure::{FigureSpec, Form, Made, Part, figure, figures, write};
 pub use table::{BEGIN, END, in_page, table};
 pub use values::values;
 
@@ -72,6 +75,9 @@ pub struct Experiment {
     /// Parameters of the paper that it does not have.
     #[serde(default)]
     pub without: Vec<String>,
+    /// Its figures in the paper's form.
+    #[serde(default, rename = "figure")]
+    pub figures: Vec<FigureSpec>,
     /// The scenarios that follow it.
     #[serde(rename = "file")]
     pub files: Vec<Follower>,

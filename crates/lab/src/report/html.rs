@@ -7,6 +7,8 @@ use thicket_bench::report::{self, escape, wide};
 use super::{Beside, GROWTH, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::environment::NONE;
+use crate::pairs::{MARGIN, pairs, told};
+use crate::pressure;
 use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
 use crate::simulated;
@@ -17,6 +19,14 @@ const SMALL: u32 = 380;
 /// A generator that is this far behind its schedule, in ms, although it has time left, was kept from running.
 const KEPT_FROM_RUNNING_MS: f64 = 10.0;
 
+/// The figures of systems in pairs.
+const PAIRED: [&str; 5] = [
+    "delay_mean_ms",
+    "publish_traffic_bytes",
+    "publish_own_link_messages",
+    "publish_broker_cpu_percent",
+    "sustainable_msgs_per_s",
+];
 /// Columns of the tables of delays and losses, of times, and of costs.
 const DELAYS: [(&str, &str); 7] = [
     ("delay_mean_ms", "mean ms"),
@@ -76,6 +86,10 @@ pub fn to_html(
         let _ = writeln!(page, "<p>Follows {}.</p>", escape(source));
     }
     validity(results, &mut page);
+    if let Some((words, is_busy)) = pressure::in_words(&results.runs) {
+        let class = if is_busy { "bad" } else { "good" };
+        let _ = writeln!(page, "<p class=\"{class}\">{}</p>", escape(&words));
+    }
     warnings(&results.runs, &mut page);
     left_out(&results.left_out, &mut page);
     let rows = rows(results);
@@ -144,6 +158,7 @@ pub fn to_html(
         &COSTS,
         &mut page,
     );
+    in_pairs(results, &mut page);
     if let Some(beside) = beside {
         other_backend(&results.environment.backend, beside, &mut page);
     }
@@ -190,6 +205,38 @@ fn bars(rows: &[Row], repeats: u64) -> String {
             format!("Bars are means of the valid repeats, {least} to {most}; {intervals}.")
         }
     }
+}
+
+/// The systems of each repeat in pairs.
+fn in_pairs(results: &Results, page: &mut String) {
+    let all = pairs(results, None, MARGIN);
+    let shown = all
+        .iter()
+        .filter(|pair| PAIRED.contains(&pair.figure.as_str()));
+    let mut shown = shown.peekable();
+    let Some(first) = shown.peek() else {
+        return;
+    };
+    let _ = write!(
+        page,
+        "<h2>Systems in pairs</h2><p>Figures of each system over those of {} in the same repeats, which have the same links, seeds and places of clients: \
+         95 % bootstrap intervals over pairs. Equivalent means that the interval is within {:.0} %. <code>thicket lab pairs</code> has all figures.</p>\
+         <div class=\"wide\"><table><tr><th>system</th><th>parameters</th><th>figure</th><th>ratio</th><th>95 % interval</th></tr>\n",
+        escape(&first.with),
+        100.0 * MARGIN
+    );
+    for pair in shown {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.3}</td><td>{}</td></tr>",
+            escape(&pair.system),
+            escape(&in_words(None, &pair.parameters)),
+            pair.figure,
+            pair.ratio.ratio,
+            told(pair)
+        );
+    }
+    page.push_str("</table></div>\n");
 }
 
 fn cost_of_tls(rows: &[Row], page: &mut String) {

@@ -85,14 +85,14 @@ fn by_network(results: &Results) -> Results {
 }
 
 /// A parameter in the words of an axis.
-fn key_words(key: &str) -> String {
+pub(crate) fn key_words(key: &str) -> String {
     let key = short(key);
     let known = WORDS.iter().find(|(known, _)| *known == key);
     known.map_or_else(|| key.replace('_', " "), |(_, words)| (*words).to_owned())
 }
 
 /// The value of a parameter in the words of an axis.
-fn value_words(value: &str) -> String {
+pub(crate) fn value_words(value: &str) -> String {
     match value {
         "locality-100" => "100 % local",
         "locality-50-border" => "50 % local (BORDER)",

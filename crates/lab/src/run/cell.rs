@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use thicket_bench::Layering;
 use thicket_bench::generator::{Fleet, Node};
 use thicket_bench::process;
+use thicket_bench::report::chart::Chart;
 use thicket_transport::tls::ClientTls;
 
 use super::Bench;
@@ -250,11 +251,14 @@ fn keep_files(
     cell: usize,
     measured: &Measured,
 ) -> Result<(), LabError> {
-    let time_line = measured.time_line().map(|chart| chart.to_svg());
+    let chart = measured.time_line();
+    let time_line = chart.as_ref().map(Chart::to_svg);
+    let time_line_data = chart.as_ref().map(Chart::to_tsv);
     let files = Files {
         samples: measured.samples.as_deref(),
         acknowledgements: measured.acknowledgements.as_deref(),
         time_line: time_line.as_deref(),
+        time_line_data: time_line_data.as_deref(),
     };
     run.keep(folder, cell, files)
 }

@@ -85,7 +85,7 @@ impl Playable<'_> {
                     let files = Files {
                         samples: played.samples.as_deref(),
                         acknowledgements: played.acknowledgements.as_deref(),
-                        time_line: None,
+                        ..Files::default()
                     };
                     played.run.keep(options.folder, number, files)?;
                     runs.push(played.run);

@@ -36,8 +36,12 @@ enum Command {
     Run(run::Run),
     /// Compare two results of the same scenario: ratios with 95 % confidence intervals
     Compare(run::Compare),
+    /// Compare the systems of one result in pairs: ratios with bootstrap intervals
+    Pairs(run::Pairs),
     /// Write the report of results again
     Report(run::Report),
+    /// Draw a figure in the form of its paper, from the results of a scenario
+    Figure(papers::Figure),
     /// List the scenarios that follow papers, and where they depart from them
     Papers(papers::Papers),
     /// List the brokers that can run here, and what the others lack
@@ -118,7 +122,9 @@ impl Command {
             | Self::Verify(_)
             | Self::Run(_)
             | Self::Compare(_)
+            | Self::Pairs(_)
             | Self::Report(_)
+            | Self::Figure(_)
             | Self::Papers(_)
             | Self::Drivers
             | Self::Prepare(_)
@@ -140,7 +146,9 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Verify(arguments) => plan::verify(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Compare(arguments) => run::compare(&arguments),
+        Command::Pairs(arguments) => run::pairs(&arguments),
         Command::Report(arguments) => run::report(&arguments),
+        Command::Figure(arguments) => papers::figure(&arguments),
         Command::Papers(arguments) => papers::papers(&arguments),
         Command::Prepare(arguments) => plan::prepare(&arguments),
         Command::Up(arguments) => hand::up(&arguments),

@@ -16,9 +16,9 @@ use thicket_lab::results::{self, Results};
 use thicket_lab::run::{Options, run as run_scenario};
 use thicket_lab::scenario::{Cell, Scenario, System};
 use thicket_lab::simulated::Playable;
-use thicket_lab::summary::{SUSTAINABLE, cell, number, rate_cell, rows, short};
+use thicket_lab::summary::{SUSTAINABLE, cell, in_words, number, rate_cell, rows, short};
 use thicket_lab::testbed::check_machine;
-use thicket_lab::{janitor, measures, report, requirements, unprivileged};
+use thicket_lab::{janitor, measures, pairs, pressure, report, requirements, unprivileged};
 
 use super::read_line::read_line;
 use super::{read, show};
@@ -241,6 +241,9 @@ fn run_one(
     };
     report::write(&results, folder, None)?;
     show(&table(&results).to_text())?;
+    if let Some((words, _)) = pressure::in_words(&results.runs) {
+        show(&format!("{words}\n"))?;
+    }
     for question in &results.left_out {
         show(&format!("not answered: {question}\n"))?;
     }
@@ -339,6 +342,69 @@ fn table(results: &Results) -> Table {
         );
     }
     table
+}
+
+/// Arguments of `thicket lab pairs`.
+#[derive(Debug, Args)]
+pub struct Pairs {
+    /// Folder of results with several systems
+    folder: PathBuf,
+    /// The system that the others are compared with; default: the first
+    #[arg(long, value_name = "NAME")]
+    with: Option<String>,
+    /// Systems are equivalent if the interval of their ratio is within so many percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * pairs::MARGIN)]
+    margin: f64,
+    /// Print CSV instead of a table
+    #[arg(long)]
+    csv: bool,
+}
+
+/// Compares the systems of a result in pairs.
+pub fn pairs(arguments: &Pairs) -> anyhow::Result<()> {
+    let results = Results::load(&arguments.folder)?;
+    if let Some(with) = &arguments.with {
+        let is_there = results.runs.iter().any(|run| run.system == *with);
+        anyhow::ensure!(is_there, "--with {with}: the results have no such system");
+    }
+    anyhow::ensure!(
+        arguments.margin > 0.0,
+        "--margin {}: expected more than 0 %",
+        arguments.margin
+    );
+    let all = pairs::pairs(
+        &results,
+        arguments.with.as_deref(),
+        arguments.margin / 100.0,
+    );
+    anyhow::ensure!(
+        !all.is_empty(),
+        "no two systems have valid runs in the same repeat"
+    );
+    if arguments.csv {
+        return show(&pairs::csv(&all));
+    }
+    let mut table = Table::new([
+        "SYSTEM",
+        "OVER",
+        "PARAMETERS",
+        "FIGURE",
+        "RATIO",
+        "95 % INTERVAL",
+        "PAIRS",
+    ]);
+    for pair in &all {
+        table.row([
+            pair.system.clone(),
+            pair.with.clone(),
+            in_words(None, &pair.parameters),
+            pair.figure.clone(),
+            format!("{:.3}", pair.ratio.ratio),
+            pairs::told(pair),
+            pair.ratio.pairs.to_string(),
+        ]);
+    }
+    show(&table.to_text())
 }
 
 /// Arguments of `thicket lab compare`.
