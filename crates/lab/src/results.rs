@@ -509,8 +509,10 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), *value))
                 .collect();
             split_traffic(&mut metrics);
-            ["data", "signalling"]
-                .map(|it| metrics.get(&format!("publish_{it}_bytes_per_s")).copied())
+            ["data", "signalling"].map(|it| {
+                let figure = metrics.get(&format!("publish_{it}_bytes_per_s"));
+                figure.map(|it| it.round())
+            })
         };
         let traffic = ("publish_traffic_bytes", 12_000.0);
         let rate = ("publish_traffic_bytes_per_s", 1200.0);

@@ -171,7 +171,7 @@ sweep = [{ key = "workload.rate_per_s", values = [5, 50] }]
             ("network.sites", "5"),
             (
                 "network.link.delay",
-                "drawn per-link, law normal, mean_ms 10, sd_ms 2.5",
+                "(drawn per-link, law normal, mean_ms 10, sd_ms 2.5)",
             ),
             ("network.link.bandwidth_mbit", "none"),
             ("workload.qos", "0"),
