@@ -116,7 +116,8 @@ impl PairedRatio {
 ///
 /// Pairs are drawn again with replacement, so what both have in common, such as the delays of the links of a repeat, does not widen the interval. Its ends
 /// are percentiles, moved outwards as Student's t is beside the normal distribution: plain percentiles are too narrow for few pairs (T. Hesterberg, *What
-/// Teachers Should Know About the Bootstrap*, 2015). With six pairs about 92 of 100 intervals hold the true ratio.
+/// Teachers Should Know About the Bootstrap*, 2015). With six pairs about nine of ten intervals hold the true
+/// ratio.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<PairedRatio> {
     let sums = |all: &mut dyn Iterator<Item = (f64, f64)>| {

@@ -325,7 +325,11 @@ pub fn split_traffic(metrics: &mut BTreeMap<String, f64>) {
     // Messages that share a segment have fewer headers: what nodes send besides is signalling at least.
     let most = (bytes - (own - data).max(0.0)).max(0.0);
     let publications = (data + segments * FRAMES * HEADER_BYTES).min(most);
-    let share = if bytes > 0.0 { publications / bytes } else { 0.0 };
+    let share = if bytes > 0.0 {
+        publications / bytes
+    } else {
+        0.0
+    };
     for (name, share) in [("data", share), ("signalling", 1.0 - share)] {
         metrics.insert(format!("publish_{name}_bytes_per_s"), share * per_s);
     }
