@@ -217,11 +217,11 @@ fn in_pairs(results: &Results, page: &mut String) {
     let Some(first) = shown.peek() else {
         return;
     };
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<h2>Systems in pairs</h2><p>Figures of each system over those of {} in the same repeats, which have the same links, seeds and places of clients: \
          95 % bootstrap intervals over pairs. Equivalent means that the interval is within {:.0} %. <code>thicket lab pairs</code> has all figures.</p>\
-         <div class=\"wide\"><table><tr><th>system</th><th>parameters</th><th>figure</th><th>ratio</th><th>95 % interval</th></tr>\n",
+         <div class=\"wide\"><table><tr><th>system</th><th>parameters</th><th>figure</th><th>ratio</th><th>95 % interval</th></tr>",
         escape(&first.with),
         100.0 * MARGIN
     );
