@@ -66,7 +66,9 @@ impl Drops {
             let Some(dropped) = self.since[index].take_if(|_| !waits) else {
                 continue;
             };
-            self.said_at[index] = Some(now);
+            if self.said_at[index].replace(now).is_some() {
+                thicket_session::reach!("time SAID_EVERY");
+            }
             lines.push(vec![
                 ("reason", reason.in_words().to_owned()),
                 ("messages", dropped.messages.to_string()),
