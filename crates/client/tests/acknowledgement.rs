@@ -64,6 +64,22 @@ async fn nothing(client: &Client, connection: &mut Connection) {
     assert_eq!(connection.read().await, probe);
 }
 
+/// The client publishes a message at QoS 1, and its broker acknowledges it.
+async fn publish_one(client: &Client, connection: &mut Connection) {
+    let publishing = tokio::spawn({
+        let client = client.clone();
+        async move {
+            let mine = Message::new("mine", "1").qos(Qos::AtLeastOnce);
+            client.publish(mine).await
+        }
+    });
+    let Said::Publish(_, Some(packet_id), _) = connection.read().await else {
+        panic!("expected PUBLISH");
+    };
+    connection.puback(packet_id, None).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+}
+
 async fn reconnected(
     client: &Client,
     broker: &Broker,
@@ -202,18 +218,7 @@ async fn the_window_bounds_what_is_not_acknowledged_and_publishing_goes_on_meanw
     let broker = Broker::start().await;
     let (client, mut connection) = open(&broker, |options| options.receive_queue = 2).await;
     send_all(&mut connection, Qos::AtLeastOnce, &[1, 2]).await;
-    let publishing = tokio::spawn({
-        let client = client.clone();
-        async move {
-            let mine = Message::new("mine", "1").qos(Qos::AtLeastOnce);
-            client.publish(mine).await
-        }
-    });
-    let Said::Publish(_, Some(packet_id), _) = connection.read().await else {
-        panic!("expected PUBLISH");
-    };
-    connection.puback(packet_id, None).await;
-    publishing.await.expect("no panic").expect("acknowledged");
+    publish_one(&client, &mut connection).await;
     send_all(&mut connection, Qos::AtLeastOnce, &[3]).await;
     let mut again = broker.next().await;
     again.resume().await;
@@ -227,18 +232,7 @@ async fn after_the_end_nothing_comes_that_the_broker_will_send_again() {
     let (client, mut connection) = open(&broker, |options| options.resume = true).await;
     send(&mut connection, Qos::AtLeastOnce, 1, "1", false).await;
     send(&mut connection, Qos::AtMostOnce, 0, "0", false).await;
-    let publishing = tokio::spawn({
-        let client = client.clone();
-        async move {
-            let mine = Message::new("mine", "1").qos(Qos::AtLeastOnce);
-            client.publish(mine).await
-        }
-    });
-    let Said::Publish(_, Some(packet_id), _) = connection.read().await else {
-        panic!("expected PUBLISH");
-    };
-    connection.puback(packet_id, None).await;
-    publishing.await.expect("no panic").expect("acknowledged");
+    publish_one(&client, &mut connection).await;
     client.close().await;
     assert_eq!(next(&client).await.text(), Some("0"));
     assert!(client.next().await.is_none());

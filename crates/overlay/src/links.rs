@@ -115,13 +115,13 @@ impl Links {
         ids.extend(looked_at.iter().copied());
         for id in ids.iter().copied() {
             let link = self.links.get(&id);
-            self.put_on_agenda(now, id, link.map(|link| link.next_look(timing)));
-            let link = self.links.get(&id);
             if link.is_some_and(|link| link.is_throttled) {
                 self.throttled.insert(id);
             } else {
                 self.throttled.remove(&id);
             }
+            let next = link.map(|link| link.next_look(timing));
+            self.put_on_agenda(now, id, next);
         }
         let links = &self.links;
         let is_full = |id: &LinkId| {

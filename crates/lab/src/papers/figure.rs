@@ -1,4 +1,5 @@
-//! A figure in the form of the paper, from the results of a scenario: an SVG, and its numbers as CSV.
+//! A figure in the form of the paper, from the results of a scenario: an SVG, and its numbers as
+//! CSV.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use thicket_bench::report::chart::{Chart, Curve, Mark, Pane, Point};
 use super::draw::{Areas, Drawing, Panel, Stack};
 use super::papers;
 use crate::error::LabError;
-use crate::report::{key_words, value_words};
+use crate::report::{distinct, key_words, value_words};
 use crate::results::{Results, Run};
 use crate::summary::{Row, rows};
 
@@ -413,16 +414,6 @@ fn curves_of(tsv: &str, pane: &str) -> (String, Vec<Line>) {
         }
     }
     (unit, curves)
-}
-
-fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut distinct = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
-    }
-    distinct
 }
 
 impl Panel {

@@ -229,7 +229,8 @@ fn facets(rows: &[Row], name: &str, quantity: &str, unit: &str) -> Vec<Figure> {
     figures
 }
 
-fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+/// Each name once, in the order of their first places.
+pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut distinct = Vec::new();
     for name in names {
         if !distinct.contains(&name) {
