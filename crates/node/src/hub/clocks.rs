@@ -26,10 +26,10 @@ impl Hub {
             return;
         }
         thicket_session::reach!("time SENT_EVERY");
-        self.clocks.next = None;
-        for (_, node) in self.cx.up.clone() {
-            self.send_clock(now, node);
-        }
+        let is_alone = self.cx.up.is_empty();
+        self.clocks.next = (!is_alone).then(|| now.instant + SENT_EVERY);
+        let unix_ms = now.wall.as_unix_millis();
+        self.cx.broadcast(&Message::Clock { unix_ms }.encode());
     }
 
     pub(super) fn handle_clock(&mut self, now: Now, node: NodeId, unix_ms: u64) {

@@ -48,6 +48,11 @@ impl Context {
         self.config.overlay.node
     }
 
+    /// Whether another node is up.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.up.values().any(|up| *up == node)
+    }
+
     pub fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
         (0..self.config.workers).map(WorkerId)
     }

@@ -14,7 +14,7 @@ use thicket_session::server::Epoch;
 pub(super) use self::{
     activity::{END, LEARNING},
     load::SentTopics,
-    placements::{Follows, PlacementOrder},
+    placements::{Follows, PlacementOrder, lengths_of},
 };
 use super::members::Membership;
 use crate::{

@@ -43,13 +43,14 @@ mod quorum;
 mod refusals;
 mod retained;
 mod serving;
+mod start;
 mod state;
 mod wire;
 
 pub use self::placing::{RebalanceDone, RebalanceTask};
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -78,11 +79,11 @@ use self::{
         clocks::Clocks,
         interests::Interests,
         refusals::Refusals,
+        start::Start,
     },
 };
 use crate::{
-    ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
-    WorkerId,
+    ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, WorkerId,
     messages::{Absence, Claim, Cluster, RefusedBy, ToHub, ToWorker},
 };
 
@@ -106,7 +107,6 @@ pub struct Hub {
     clocks: Clocks,
     placing: Placing,
     start: Start,
-    recovery: Recovery,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
     /// A worker stood still, and waits for an answer.
@@ -120,15 +120,6 @@ pub struct Hub {
     deadline: Option<Instant>,
 }
 
-/// How far this node has come with its start.
-#[derive(Debug, Default)]
-struct Start {
-    /// Discovery has had its time; `None`: it has not begun.
-    discovered_at: Option<Instant>,
-    /// It waits for the other members since then.
-    is_waiting: bool,
-}
-
 /// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
 
@@ -138,14 +129,6 @@ const JOINING: Duration = Duration::from_millis(200);
 
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
 const RESUMED: Duration = Duration::from_secs(5);
-
-/// The workers that have not reported yet what they have recovered, and the addresses that are dialled when all have. Before, other nodes would
-/// receive the answer that this one has no sessions: a client that comes back there would get a new one.
-#[derive(Debug, Default)]
-struct Recovery {
-    workers: BTreeSet<WorkerId>,
-    dials: Vec<String>,
-}
 
 /// When the next round is due although nothing happens.
 #[derive(Debug, Clone, Copy)]
@@ -201,7 +184,6 @@ impl Hub {
             placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.tenants.clone(), config.stores),
             start: Start::default(),
-            recovery: Recovery::default(),
             was_in_doubt: false,
             stood_still: false,
             joined_since: None,
@@ -231,7 +213,7 @@ impl Hub {
         hub.start_flooding();
         hub.view_changed(now);
         if hub.cx.config.stores {
-            hub.recovery.workers.extend(hub.cx.workers());
+            hub.begin_recovery(hub.cx.workers());
         }
         hub.review_recovery(now);
         hub
@@ -473,82 +455,6 @@ impl Hub {
         self.drain_overlay(now);
     }
 
-    /// Discovery begins when all workers have reported what they have recovered.
-    fn review_recovery(&mut self, now: Now) {
-        if self.start.discovered_at.is_none() && self.recovery.workers.is_empty() {
-            self.start.discovered_at = Some(now.instant + self.cx.config.discovery_grace);
-            for address in std::mem::take(&mut self.recovery.dials) {
-                self.cx.outputs.push_back(HubOutput::Dial { address });
-            }
-        }
-    }
-
-    /// A node that has its data from before does not know what became of its sessions, nor which
-    /// sessions the others have: where all nodes start at once, as after a loss of power, the first
-    /// one would give clients sessions without what the others hold, and accept messages without
-    /// knowing who wants them. So it waits for the other members, unless one that serves tells it:
-    /// not for ever, as they may be gone.
-    fn check_ready(&mut self, now: Now) {
-        let had_its_time = self.start.discovered_at.filter(|at| now.instant >= *at);
-        if let Some(discovered_at) = had_its_time.filter(|_| !self.cx.is_ready)
-            && self.cx.overlay.is_ready()
-        {
-            thicket_session::reach!("time discovery_grace");
-            let is_over = now.instant >= discovered_at + self.cx.config.restart_grace;
-            if !is_over && !self.has_joined() {
-                return self.wait_for_members();
-            }
-            if self.start.is_waiting && is_over {
-                thicket_session::reach!("time restart_grace");
-            }
-            self.cx.is_ready = true;
-            self.placing.begin_to_serve(&mut self.cx, now);
-            self.review_quorum(now);
-            self.cx.event(
-                EventLevel::Info,
-                READY,
-                vec![("nodes", (self.cx.up.len() + 1).to_string())],
-            );
-            self.take_early_hints(now);
-            self.ownership.advance_claims(&mut self.cx, now);
-        }
-    }
-
-    /// Whether every other member is up, or a node that serves.
-    fn has_joined(&self) -> bool {
-        let own = self.cx.own();
-        let is_up = |node: &NodeId| *node == own || self.cx.up.values().any(|up| up == node);
-        let mut members = self.cx.members.iter();
-        self.placing.has_server(&self.cx) || members.all(|(node, _)| is_up(&node))
-    }
-
-    fn wait_for_members(&mut self) {
-        if std::mem::replace(&mut self.start.is_waiting, true) {
-            return;
-        }
-        let own = self.cx.own();
-        let missing = self.cx.members.iter().map(|(node, _)| node);
-        let missing =
-            missing.filter(|node| *node != own && !self.cx.up.values().any(|up| up == node));
-        let names: Vec<String> = missing.map(|node| self.member_name(node)).collect();
-        let most = self.cx.config.restart_grace.as_secs();
-        let fields = vec![
-            ("missing", names.join(", ")),
-            ("at_most_s", most.to_string()),
-        ];
-        let message = "no node serves yet: waiting for the other members";
-        self.cx.event(EventLevel::Info, message, fields);
-    }
-
-    /// When the next step of the start is due.
-    fn next_start(&self) -> Option<Instant> {
-        let discovered_at = self.start.discovered_at.filter(|_| !self.cx.is_ready)?;
-        Some(match self.start.is_waiting {
-            true => discovered_at + self.cx.config.restart_grace,
-            false => discovered_at,
-        })
-    }
-
     fn handle_message(&mut self, now: Now, from: WorkerId, content: ToHub) {
         match content {
             ToHub::StoodStill => self.stood_still = true,
@@ -565,8 +471,7 @@ impl Hub {
             ToHub::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes);
                 // The first ones of a worker are all that it has recovered.
-                self.recovery.workers.remove(&from);
-                self.review_recovery(now);
+                self.note_recovered(now, from);
             }
             ToHub::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
             ToHub::Claim(claim) => self.handle_claim(now, from, claim),
@@ -650,10 +555,7 @@ impl Hub {
 
     fn perform(&mut self, now: Now, output: Output) {
         match output {
-            Output::Dial { address } if self.recovery.workers.is_empty() => {
-                self.cx.outputs.push_back(HubOutput::Dial { address });
-            }
-            Output::Dial { address } => self.recovery.dials.push(address),
+            Output::Dial { address } => self.dial(address),
             Output::Flush(link) => self
                 .cx
                 .outputs

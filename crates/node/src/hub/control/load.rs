@@ -13,8 +13,9 @@ const MAXIMUM_ADDRESSES: usize = 64;
 /// Topics with their rates as they are sent; 0: hardly any message any more.
 pub(in crate::hub) type SentTopics<'a> = Vec<(&'a str, u64)>;
 
-/// flags u8 (cpu present 1, memory present 2, memory limit present 4, draining 8, full 16, starting 32), then numbers, the HTTP address (empty: none), and
-/// addresses of clients until the end: transport u8, topic prefix, HOST:PORT.
+/// flags u8 (cpu present 1, memory present 2, memory limit present 4, draining 8, full 16, starting
+/// 32), then numbers, the HTTP address (empty: none), and addresses of clients until the end:
+/// transport u8, topic prefix, HOST:PORT.
 pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
     let load = &state.load;
     let flags = [

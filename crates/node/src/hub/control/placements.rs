@@ -55,18 +55,18 @@ impl PlacementOrder {
     /// What it takes in memory, about.
     pub fn bytes(&self) -> usize {
         let topics = match self {
-            Self::Place { asked, .. } => {
-                let publish = asked.publish.iter().map(|(name, _)| name.len());
-                let subscribe = asked.subscribe.iter().map(|wanted| wanted.filter.len());
-                publish
-                    .chain(subscribe)
-                    .map(|len| len + BYTES_OF_TOPIC)
-                    .sum()
-            }
+            Self::Place { asked, .. } => lengths_of(asked).map(|len| len + BYTES_OF_TOPIC).sum(),
             Self::Remove(_) => 0,
         };
         self.client_id().len() + topics
     }
+}
+
+/// The lengths of the topics and filters of a request.
+pub(in crate::hub) fn lengths_of(asked: &Asked) -> impl Iterator<Item = usize> {
+    let publish = asked.publish.iter().map(|(name, _)| name.len());
+    let subscribe = asked.subscribe.iter().map(|wanted| wanted.filter.len());
+    publish.chain(subscribe)
 }
 
 pub(super) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {

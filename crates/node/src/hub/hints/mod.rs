@@ -135,7 +135,7 @@ impl Hub {
 
     /// The backups here of a node's sessions were promoted.
     pub(super) fn have_taken_over(&mut self, now: Now, node: NodeId) {
-        if self.cx.up.values().any(|up| *up == node) {
+        if self.cx.is_up(node) {
             return;
         }
         self.hints.took_over.insert(node);
@@ -148,7 +148,7 @@ impl Hub {
     /// Sessions of a node that is down have failed over to another one. That one now gets what it did not receive while it was down itself.
     fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
-            if self.cx.up.values().any(|up| *up == node) {
+            if self.cx.is_up(node) {
                 self.hints.early.insert((node, by));
             }
             return;

@@ -185,7 +185,7 @@ impl Ownership {
             return self.end_claim(cx, now, client_id, Some(epoch));
         };
         let discard = first.claim.clean_start;
-        match source.filter(|source| cx.up.values().any(|node| node == source)) {
+        match source.filter(|source| cx.is_up(*source)) {
             Some(source) => {
                 let granted = Granted {
                     from: Some(source),
@@ -239,7 +239,7 @@ impl Ownership {
             sole_in: None,
         });
         let home = cx.directory.entries.get(&client_id).map(|it| it.home);
-        let is_up = cx.up.values().any(|node| *node == source);
+        let is_up = cx.is_up(source);
         match home.filter(|_| is_up) {
             Some(home) => {
                 let merge = Merge {

@@ -44,11 +44,11 @@ impl Placing {
         self.update_balancer(cx, now);
     }
 
-    /// Whether one of the nodes that are up serves clients, or is drained: it knows what the cluster
-    /// is doing.
-    pub(in crate::hub) fn has_server(&self, cx: &Context) -> bool {
+    /// Whether one of the nodes that are up serves clients, or is drained: it knows what the
+    /// cluster is doing.
+    pub(in crate::hub) fn has_server(&self) -> bool {
         let mut others = self.loads.others();
-        others.any(|(node, state)| cx.up.values().any(|up| *up == node) && !state.load.is_starting)
+        others.any(|(_, state)| !state.load.is_starting)
     }
 
     /// See [`crate::HubOperator::drain`].

@@ -6,3 +6,4 @@ pub(in crate::hub) mod backlog;
 pub(in crate::hub) mod clocks;
 pub(in crate::hub) mod interests;
 pub(in crate::hub) mod refusals;
+pub(in crate::hub) mod start;

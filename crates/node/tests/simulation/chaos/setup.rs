@@ -75,8 +75,8 @@ fn rebalance(config: &mut RedirectionConfig) {
     };
 }
 
-/// How far the wall clocks of nodes are apart at most, ms: in one run of four by seconds, hours or years. Tokens come
-/// with a time of day.
+/// How far the wall clocks of nodes are apart at most, ms: in one run of four by seconds, hours or
+/// years. Tokens come with a time of day.
 fn apart(plan: &Plan, random: &mut Random) -> u64 {
     const HOUR: u64 = 3_600_000;
     if plan.tokens || !random.chance(1, 4) {

@@ -314,7 +314,8 @@ fn messages_keep_the_time_that_they_have_left_when_their_session_changes_nodes()
                 world.subscribe(client, "b", 1);
                 become_covered(world);
                 world.hang_up(client);
-                // What is sent while its node does not know that is sent again later, expired or not.
+                // What is sent while its node does not know that is sent again later, expired or
+                // not.
                 world.run_for(500);
                 publish_expiring(world, publisher, "a", 2, 1);
                 let began = world.net.now;

@@ -26,6 +26,7 @@ mod scram;
 mod sessions;
 mod several_backups;
 mod shared;
+mod standing_still;
 mod subscriptions;
 mod wills;
 

@@ -1,6 +1,6 @@
 //! Clusters whose smaller side does not serve: what clients hear there, and that service resumes.
 
-use thicket_mqtt::{Acknowledgement, Connect, Packet, Publish, ReasonCode, Subscribe, Unsubscribe};
+use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 use thicket_node::{ForgetError, OnFull, Partition};
 
 use super::{
@@ -738,67 +738,4 @@ fn what_waits_while_a_node_is_suspected_is_bounded() {
             assert_eq!(world.tester(client).take_heard(), ["PUBACK 1 0x97"]);
         }
     });
-}
-
-/// A publisher with much in flight leaves a node that stands still: its bytes wait there unread,
-/// and it sends them again elsewhere. The node must not accept them when it goes on.
-#[test]
-fn what_waits_unread_at_a_node_that_stood_still_is_not_accepted_twice_with_a_majority() {
-    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
-        for workers in [1, 2] {
-            let mut world = World::new(seed, weather);
-            for _ in 0..3 {
-                let mut spec = NodeSpec::new(workers);
-                spec.partition = Partition::Majority;
-                let node = world.add_node(spec);
-                world.start(node);
-            }
-            become_covered(&mut world);
-            let subscriber = client_at(&mut world, 2, resuming(V5, "subscriber", 1000), "CONNACK");
-            world.tester(subscriber).acknowledges = true;
-            world.subscribe(subscriber, "t", 2);
-            become_covered(&mut world);
-            for (round, node) in [(0, 0), (1, 1)] {
-                let (here, there) = (node, (node + 1) % 2);
-                let publisher = world.connect(here, resuming(V5, "publisher", 1000));
-                world.run_for(1_000);
-                become_covered(&mut world);
-                world.pause(here);
-                let all: Vec<String> = (0..100).map(|it| format!("{round}-{it}")).collect();
-                for (index, payload) in all.iter().enumerate() {
-                    world.publish(publisher, "t", payload, 2, 1 + index as u16);
-                }
-                world.run_for(100);
-                world.hang_up(publisher);
-                world.run_for(3_000);
-                let publisher = world.connect(there, resuming(V5, "publisher", 1000));
-                world.run_for(2_000);
-                for (index, payload) in all.iter().enumerate() {
-                    world.publish(publisher, "t", payload, 2, 1 + index as u16);
-                }
-                world.run_for(1_000);
-                world.resume(here);
-                world.run_for(5_000);
-                for index in 0..all.len() {
-                    let packet_id = id(1 + index as u16);
-                    let pubrel = Acknowledgement::new(packet_id, ReasonCode::Success);
-                    world.send(publisher, &Packet::Pubrel(pubrel));
-                }
-                world.run_for(2_000);
-                world.hang_up(publisher);
-                become_covered(&mut world);
-                let mut heard = messages(&mut world, subscriber);
-                heard.sort();
-                let mut expected: Vec<String> = all
-                    .iter()
-                    .map(|payload| format!("PUBLISH t '{payload}' q2"))
-                    .collect();
-                expected.sort();
-                assert_eq!(
-                    heard, expected,
-                    "seed {seed}, {workers} workers, round {round}"
-                );
-            }
-        }
-    }
 }

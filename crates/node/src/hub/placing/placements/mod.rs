@@ -36,7 +36,7 @@ use crate::{
     WorkerId,
     hub::{
         context::Context,
-        control::{Follows, Message, PlacementOrder},
+        control::{Follows, Message, PlacementOrder, lengths_of},
         placing::state::{
             kept::{Known, PARTS, bytes_of, bytes_of_names},
             placements::{Asker, Deferred, MAXIMUM, Pending},
@@ -402,9 +402,7 @@ impl Placing {
         asked: &Asked,
         payer: Option<&Arc<str>>,
     ) -> Result<(), PlacementError> {
-        let names = asked.publish.iter().map(|(name, _)| name.len());
-        let names = names.chain(asked.subscribe.iter().map(|wanted| wanted.filter.len()));
-        let bytes = bytes_of_names(asked.client_id.len(), names);
+        let bytes = bytes_of_names(asked.client_id.len(), lengths_of(asked));
         self.check_capacity(cx, &asked.client_id, bytes, payer)?;
         let Some(control) = &mut self.placements.control else {
             return Err(PlacementError::Unsure);
