@@ -36,7 +36,8 @@ fn read(store: &Store) -> Result<Content> {
 /// If an undamaged store gives something else than was written, or a damaged one panics.
 pub fn damage_store(script: &[u8]) {
     static ONCE: Once = Once::new();
-    // The engine panics on damage, which `Store` turns into errors; the hook of libFuzzer would end the process before that.
+    // The engine panics on damage, which `Store` turns into errors; the hook of libFuzzer would end
+    // the process before that.
     ONCE.call_once(|| drop(std::panic::take_hook()));
     let scratch = tempfile::tempdir_in("/dev/shm").expect("a file system in memory");
     let path = scratch.path().join("store");

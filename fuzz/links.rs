@@ -133,8 +133,8 @@ impl Pair {
     }
 }
 
-/// Hands a node the first bytes of a link, in pieces as the first byte says, as if another node had dialled it; and a node that dials, the same bytes
-/// as the answer.
+/// Hands a node the first bytes of a link, in pieces as the first byte says, as if another node had
+/// dialled it; and a node that dials, the same bytes as the answer.
 ///
 /// # Panics
 /// If a node panics, does not come to rest, or regards the other one as up.

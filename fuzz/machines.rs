@@ -1,4 +1,5 @@
-//! A node of one worker and a hub in memory: what it stores, what a start makes of that when it is damaged, and what it imports.
+//! A node of one worker and a hub in memory: what it stores, what a start makes of that when it is
+//! damaged, and what it imports.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,7 +50,8 @@ impl Disk {
         }
     }
 
-    /// Changes a byte, cuts off an end, removes or repeats a part of a record or of a value; of a key, only a byte.
+    /// Changes a byte, cuts off an end, removes or repeats a part of a record or of a value; of a
+    /// key, only a byte.
     fn damage(&mut self, [item, how, at, byte]: [u8; 4]) {
         let count = self.log.len() + self.values.len();
         let item = usize::from(item) % count.max(1);
@@ -167,7 +169,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Rounds until worker and hub have nothing to say to each other. What is to be written to clients stays with the worker.
+    /// Rounds until worker and hub have nothing to say to each other. What is to be written to
+    /// clients stays with the worker.
     fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 500, "worker and hub have always something to say");
@@ -306,7 +309,8 @@ fn written() -> Disk {
     node.disk
 }
 
-/// Starts a node from what another start has stored, after damage of four bytes a step, and lets its clients come back.
+/// Starts a node from what another start has stored, after damage of four bytes a step, and lets
+/// its clients come back.
 ///
 /// # Panics
 /// If the node does anything but refuse to start, or serve.
@@ -325,7 +329,8 @@ pub fn recover_node(script: &[u8]) {
     for (connection, client_id) in [(0, SUBSCRIBER), (1, PUBLISHER)] {
         let connection = node.connect(connection, client_id);
         node.publish(connection, "a/b/c", Qos::ExactlyOnce, false);
-        // A damaged topic may be none that a client accepts: checksums of the log and of the store are there to find it.
+        // A damaged topic may be none that a client accepts: checksums of the log and of the store
+        // are there to find it.
         node.take_output(connection);
     }
     node.wait(120_000);

@@ -1,5 +1,5 @@
-//! Files of Mosquitto. The modules that read them are private to the command line, which is too large to be built with a sanitizer for them: they
-//! are compiled here from their sources.
+//! Files of Mosquitto. The modules that read them are private to the command line, which is too
+//! large to be built with a sanitizer for them: they are compiled here from their sources.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ mod sessions;
 /// As in the command line.
 type Prefixes = BTreeMap<u16, String>;
 
-/// Converts text as a `mosquitto.conf`. One that includes files is left out: they are other files than the fuzzer's.
+/// Converts text as a `mosquitto.conf`. One that includes files is left out: they are other files
+/// than the fuzzer's.
 ///
 /// # Panics
 /// If the result is not a configuration that a node can at least parse.

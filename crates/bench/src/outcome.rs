@@ -45,7 +45,8 @@ pub struct Outcome {
     pub series: Vec<Second>,
     /// Largest lag of an open loop behind its schedule, in milliseconds: the generator was late, not the broker.
     pub behind_schedule_ms: f64,
-    /// Mean of how far each message of an open loop was behind it: the part of the mean latency that is the generator's own.
+    /// Mean of how far each message of an open loop was behind it: the part of the mean latency
+    /// that is the generator's own.
     pub behind_schedule_mean_ms: f64,
     /// Facts that a reader needs to judge the figures.
     pub warnings: Vec<String>,

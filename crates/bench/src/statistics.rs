@@ -1,4 +1,5 @@
-//! Figures over repeats: medians with their range, means with a 95 % confidence interval, ratios of pairs.
+//! Figures over repeats: medians with their range, means with a 95 % confidence interval, ratios of
+//! pairs.
 
 use serde::Serialize;
 
@@ -96,8 +97,8 @@ pub enum Verdict {
 }
 
 impl PairedRatio {
-    /// Whether the two differ, or are equivalent: the interval is within the margin, such as 0.05 (two one-sided tests at 2.5 % each). What differs by
-    /// less than the margin is equivalent.
+    /// Whether the two differ, or are equivalent: the interval is within the margin, such as 0.05
+    /// (two one-sided tests at 2.5 % each). What differs by less than the margin is equivalent.
     #[must_use]
     pub fn verdict(&self, margin: f64) -> Verdict {
         match self.interval_95 {
@@ -112,12 +113,14 @@ impl PairedRatio {
     }
 }
 
-/// The ratio of pairs (first, second) that belong together, such as two systems in one repeat; `None` unless the means are above 0.
+/// The ratio of pairs (first, second) that belong together, such as two systems in one repeat;
+/// `None` unless the means are above 0.
 ///
-/// Pairs are drawn again with replacement, so what both have in common, such as the delays of the links of a repeat, does not widen the interval. Its ends
-/// are percentiles, moved outwards as Student's t is beside the normal distribution: plain percentiles are too narrow for few pairs (T. Hesterberg, *What
-/// Teachers Should Know About the Bootstrap*, 2015). With six pairs about nine of ten intervals hold the true
-/// ratio.
+/// Pairs are drawn again with replacement, so what both have in common, such as the delays of the
+/// links of a repeat, does not widen the interval. Its ends are percentiles, moved outwards as
+/// Student's t is beside the normal distribution: plain percentiles are too narrow for few pairs
+/// (T. Hesterberg, *What Teachers Should Know About the Bootstrap*, 2015). With six pairs about
+/// nine of ten intervals hold the true ratio.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<PairedRatio> {
     let sums = |all: &mut dyn Iterator<Item = (f64, f64)>| {
@@ -148,7 +151,8 @@ pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<PairedRatio> {
     })
 }
 
-/// The share of the standard normal distribution below a negative value, by its continued fraction from -2 down and by Simpson's rule above.
+/// The share of the standard normal distribution below a negative value, by its continued fraction
+/// from -2 down and by Simpson's rule above.
 fn below_normal(value: f64) -> f64 {
     let density = |x: f64| (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt();
     let x = -value;

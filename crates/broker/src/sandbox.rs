@@ -1,4 +1,5 @@
-//! What the process of a node may do once its configuration is read: write below its directories, and execute nothing.
+//! What the process of a node may do once its configuration is read: write below its directories,
+//! and execute nothing.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use crate::identity::IdentityError;
 use crate::start_error::StartError;
 
 impl Config {
-    /// Where this node writes: its data directory, the directories of dead letters and those of Unix sockets.
+    /// Where this node writes: its data directory, the directories of dead letters and those of
+    /// Unix sockets.
     #[must_use]
     pub fn writable(&self) -> Vec<Writable> {
         let data = self.data.iter().cloned().map(Writable::Tree);
@@ -25,11 +27,13 @@ impl Config {
         data.chain(dead_letters).chain(sockets).collect()
     }
 
-    /// Takes from this process what a node with this configuration does not need, for good: see [`thicket_process::sandbox`]. Creates the data
-    /// directory. Call it before the first thread is started. `None`: `sandbox` is off.
+    /// Takes from this process what a node with this configuration does not need, for good: see
+    /// [`thicket_process::sandbox`]. Creates the data directory. Call it before the first thread is
+    /// started. `None`: `sandbox` is off.
     ///
     /// # Errors
-    /// The data directory cannot be created, or the system refuses the sandbox although it has Landlock.
+    /// The data directory cannot be created, or the system refuses the sandbox although it has
+    /// Landlock.
     pub fn enter_sandbox(&self) -> Result<Option<Sandbox>, StartError> {
         if self.sandbox == SandboxChoice::Off {
             return Ok(None);
@@ -40,7 +44,8 @@ impl Config {
         self.try_sandbox()
     }
 
-    /// As [`Self::enter_sandbox`], for a process that starts no node: the data directory need not exist.
+    /// As [`Self::enter_sandbox`], for a process that starts no node: the data directory need not
+    /// exist.
     ///
     /// # Errors
     /// The system refuses the sandbox although it has Landlock.

@@ -19,10 +19,12 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Acknowledges a message of QoS 1 or 2: only the first call has an effect. See [`Acknowledge`] for when that is necessary.
+    /// Acknowledges a message of QoS 1 or 2: only the first call has an effect. See [`Acknowledge`]
+    /// for when that is necessary.
     ///
-    /// Acknowledgements are sent in the order in which the messages arrived in their session: one that is missing holds back those after it. On a
-    /// connection that has ended it has no effect at QoS 1: the message comes again.
+    /// Acknowledgements are sent in the order in which the messages arrived in their session: one
+    /// that is missing holds back those after it. On a connection that has ended it has no effect
+    /// at QoS 1: the message comes again.
     pub fn acknowledge(&self) {
         if let Some(receipt) = &self.receipt {
             receipt.acknowledge();
@@ -58,7 +60,8 @@ pub(crate) struct Receipt {
 /// How receipts reach their session.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// As many as there are deliveries that are owed an acknowledgement: our Receive Maximum bounds them.
+    /// As many as there are deliveries that are owed an acknowledgement: our Receive Maximum bounds
+    /// them.
     pub(crate) acknowledgements: mpsc::UnboundedSender<Arc<Receipt>>,
     /// Deliveries of QoS 1 before this number come again, if they are not acknowledged.
     pub(crate) sent_again_before: Arc<AtomicU64>,
@@ -135,7 +138,8 @@ impl Inbox {
                 place,
             } = self.queue.recv().await?;
             drop(place);
-            // When the client has ended, no acknowledgement can be sent: whoever resumes the session gets the message.
+            // When the client has ended, no acknowledgement can be sent: whoever resumes the
+            // session gets the message.
             let is_dropped = receipt
                 .as_ref()
                 .is_some_and(|it| it.is_superseded() || self.status.borrow().ended.is_some());

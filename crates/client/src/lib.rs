@@ -45,12 +45,15 @@
 //! again; messages published in between are missed.
 //!
 //! # Bounds
-//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the broker stops sending, or publishers wait.
+//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the broker stops
+//! sending, or publishers wait.
 //!
 //! # Acknowledgements
-//! By default a message is acknowledged when the application asks for the next one: a process that is killed loses none. [`Acknowledge`] has the
-//! other ways. PUBREC is the acknowledgement at QoS 2. It is not sent at receipt: the broker may forget a message whose PUBREC it has, and a client
-//! whose process ends has forgotten it too. While the process lives, nothing of QoS 2 is delivered twice.
+//! By default a message is acknowledged when the application asks for the next one: a process that
+//! is killed loses none. [`Acknowledge`] has the other ways. PUBREC is the acknowledgement at QoS
+//! 2. It is not sent at receipt: the broker may forget a message whose PUBREC it has, and a client
+//! whose process ends has forgotten it too. While the process lives, nothing of QoS 2 is delivered
+//! twice.
 
 /// Compiles the first example of the documentation for users.
 #[cfg(doctest)]
@@ -269,13 +272,15 @@ impl Client {
         }
     }
 
-    /// Subscribes to `filter` with a [`Qos`] or [`SubscriptionOptions`]; returns the QoS that the broker grants.
+    /// Subscribes to `filter` with a [`Qos`] or [`SubscriptionOptions`]; returns the QoS that the
+    /// broker grants.
     ///
-    /// A filter that is subscribed already with other options is subscribed again: the new options replace the old ones. With the same options nothing
-    /// is sent.
+    /// A filter that is subscribed already with other options is subscribed again: the new options
+    /// replace the old ones. With the same options nothing is sent.
     ///
     /// # Errors
-    /// [`Error::Filter`], [`Error::Option`], [`Error::Refused`], [`Error::NotTaken`]; [`Error::Closed`], [`Error::TakenOver`].
+    /// [`Error::Filter`], [`Error::Option`], [`Error::Refused`], [`Error::NotTaken`];
+    /// [`Error::Closed`], [`Error::TakenOver`].
     pub async fn subscribe(
         &self,
         filter: &str,
@@ -302,8 +307,8 @@ impl Client {
 
     /// Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next.
     ///
-    /// Returns the reason code of the acknowledgement: [`ReasonCode::Success`], or [`ReasonCode::NoMatchingSubscribers`] if the broker reports that,
-    /// which brokers do at QoS 1.
+    /// Returns the reason code of the acknowledgement: [`ReasonCode::Success`], or
+    /// [`ReasonCode::NoMatchingSubscribers`] if the broker reports that, which brokers do at QoS 1.
     ///
     /// # Errors
     /// As [`Client::send`] and [`Sent::acknowledged`].
@@ -348,9 +353,11 @@ impl Client {
         }
     }
 
-    /// The next message of any subscription, `None` when the client has ended. With [`Acknowledge::Next`] the call acknowledges the message before.
+    /// The next message of any subscription, `None` when the client has ended. With
+    /// [`Acknowledge::Next`] the call acknowledges the message before.
     ///
-    /// Each message goes to one of several callers: they acknowledge by themselves, with [`Acknowledge::Manual`].
+    /// Each message goes to one of several callers: they acknowledge by themselves, with
+    /// [`Acknowledge::Manual`].
     pub async fn next(&self) -> Option<Delivery> {
         self.inner.inbox.lock().await.next().await
     }
@@ -376,7 +383,8 @@ impl Client {
 }
 
 impl Sent {
-    /// Waits until the message is acknowledged; at QoS 0 until its session has accepted it. The reason code of the acknowledgement.
+    /// Waits until the message is acknowledged; at QoS 0 until its session has accepted it. The
+    /// reason code of the acknowledgement.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::NotTaken`], [`Error::OutcomeUnknown`], [`Error::Encode`]; [`Error::Closed`] if the client ended before

@@ -37,7 +37,8 @@ pub struct MessageProperties {
     pub correlation_data: Option<Vec<u8>>,
     /// User Properties, in order.
     pub user: Vec<(String, String)>,
-    /// Of a received message: the identifiers of the subscriptions that it matches, of those that have one. They are not sent.
+    /// Of a received message: the identifiers of the subscriptions that it matches, of those that
+    /// have one. They are not sent.
     pub subscription_identifiers: Vec<u32>,
 }
 

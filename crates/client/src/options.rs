@@ -54,8 +54,9 @@ pub struct Options {
     pub subscribe: Vec<(String, SubscriptionOptions)>,
     /// When received messages of QoS 1 and 2 are acknowledged.
     pub acknowledge: Acknowledge,
-    /// Messages of QoS 1 and 2 that a broker may send before they are acknowledged (Receive Maximum), for each session. As many of QoS 0 wait for the
-    /// application, with [`Acknowledge::Arrival`] and before 5.0 of any QoS; then no more is read from the broker.
+    /// Messages of QoS 1 and 2 that a broker may send before they are acknowledged (Receive
+    /// Maximum), for each session. As many of QoS 0 wait for the application, with
+    /// [`Acknowledge::Arrival`] and before 5.0 of any QoS; then no more is read from the broker.
     pub receive_queue: usize,
     /// Messages that wait to be sent, in each session; at this number [`crate::Client::publish`] waits.
     pub send_queue: usize,
@@ -94,7 +95,8 @@ pub struct SubscriptionOptions {
     pub retain_as_published: bool,
     /// Whether the broker sends the retained messages.
     pub retain_handling: RetainHandling,
-    /// Subscription Identifier, 1 to 268,435,455. It comes with each message that matches the filter.
+    /// Subscription Identifier, 1 to 268,435,455. It comes with each message that matches the
+    /// filter.
     pub identifier: Option<u32>,
 }
 
@@ -134,7 +136,8 @@ pub enum Acknowledge {
     /// When the application asks for the next one, or earlier by [`crate::Delivery::acknowledge`].
     #[default]
     Next,
-    /// By [`crate::Delivery::acknowledge`] only: for an application that handles several messages at the same time.
+    /// By [`crate::Delivery::acknowledge`] only: for an application that handles several messages
+    /// at the same time.
     Manual,
     /// When it arrives. The receive queue is lost if the process ends.
     Arrival,

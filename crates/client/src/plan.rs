@@ -60,7 +60,8 @@ impl Plan {
         self.wanted.keys().cloned().collect()
     }
 
-    /// The application subscribes to `filter`; one that overlaps another goes to its session. New options replace the old ones.
+    /// The application subscribes to `filter`; one that overlaps another goes to its session. New
+    /// options replace the old ones.
     pub(crate) fn subscribe(&mut self, filter: &str, options: SubscriptionOptions) {
         let home = match self.wanted.get(filter) {
             Some((_, home)) => *home,

@@ -1,6 +1,7 @@
 //! The systems of one run in pairs: ratios over repeats that both have, with bootstrap intervals.
 //!
-//! The systems of a repeat have the same links, seeds and placements of clients, so a ratio over pairs leaves out what differs between repeats.
+//! The systems of a repeat have the same links, seeds and placements of clients, so a ratio over
+//! pairs leaves out what differs between repeats.
 
 use std::fmt::Write as _;
 

@@ -7,14 +7,16 @@ use crate::results::Run;
 
 /// What work can wait for, as the kernel names it.
 const RESOURCES: [&str; 3] = ["cpu", "io", "memory"];
-/// From this share of the time on in which work waited for a processor, in percent, a machine is called busy.
+/// From this share of the time on in which work waited for a processor, in percent, a machine is
+/// called busy.
 const BUSY_PERCENT: f64 = 20.0;
 
 /// The counters of a machine at one time.
 #[derive(Debug, Clone)]
 pub struct Machine {
     at: Instant,
-    /// Microseconds in which some work waited for each resource; `None` where the kernel does not count it.
+    /// Microseconds in which some work waited for each resource; `None` where the kernel does not
+    /// count it.
     waited_us: [Option<u64>; 3],
     /// Time of all processors that another machine took, and all time, in ticks.
     ticks: Option<(u64, u64)>,
@@ -32,7 +34,8 @@ impl Machine {
         }
     }
 
-    /// The figures of the time since `before`: shares in percent of it, and the load of the last minute.
+    /// The figures of the time since `before`: shares in percent of it, and the load of the last
+    /// minute.
     #[must_use]
     pub fn since(&self, before: &Self) -> BTreeMap<String, f64> {
         let elapsed_us = (self.at - before.at).as_secs_f64() * 1e6;
@@ -75,7 +78,8 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     Some((*all.get(7)?, all.iter().take(8).sum()))
 }
 
-/// How busy the machine was during runs, in words, and whether that is too busy to be called quiet; `None` if nothing was read.
+/// How busy the machine was during runs, in words, and whether that is too busy to be called quiet;
+/// `None` if nothing was read.
 #[must_use]
 pub fn in_words(runs: &[Run]) -> Option<(String, bool)> {
     let figure = |name: &str| {

@@ -17,7 +17,8 @@ pub const VERSION: u32 = 1;
 /// Name of the main file.
 pub const FILE: &str = "results.json";
 
-/// Figures of what brokers report as sent to each other while messages were published: bytes, publications, and the bytes of publications.
+/// Figures of what brokers report as sent to each other while messages were published: bytes,
+/// publications, and the bytes of publications.
 pub const OWN_COUNTERS: [&str; 3] = [
     "publish_own_link_bytes",
     "publish_own_link_messages",
@@ -303,15 +304,18 @@ fn phase_metrics(phase: &Phase, run_s: f64, put: &mut impl FnMut(String, f64)) {
     }
 }
 
-/// Payload of a full TCP segment, and headers of a frame: Ethernet, IPv4, and TCP with its time stamps.
+/// Payload of a full TCP segment, and headers of a frame: Ethernet, IPv4, and TCP with its time
+/// stamps.
 const SEGMENT_BYTES: f64 = 1448.0;
 const HEADER_BYTES: f64 = 66.0;
 /// Frames for each segment: every second one has an acknowledgement.
 const FRAMES: f64 = 1.5;
 
-/// Adds the traffic of publications and of signalling while messages were published (Overlays Fig. 7 and 8), if brokers report the bytes of each.
+/// Adds the traffic of publications and of signalling while messages were published (Overlays Fig.
+/// 7 and 8), if brokers report the bytes of each.
 ///
-/// Publications have their bytes, and the headers of as many frames as they take if each is sent by itself; all other traffic is signalling.
+/// Publications have their bytes, and the headers of as many frames as they take if each is sent by
+/// itself; all other traffic is signalling.
 pub fn split_traffic(metrics: &mut BTreeMap<String, f64>) {
     let [own, messages, data] = OWN_COUNTERS.map(|name| metrics.get(name).copied());
     let (Some(own), Some(messages), Some(data)) = (own, messages, data) else {
@@ -322,7 +326,8 @@ pub fn split_traffic(metrics: &mut BTreeMap<String, f64>) {
         return;
     };
     let segments = messages * (data / messages.max(1.0) / SEGMENT_BYTES).ceil();
-    // Messages that share a segment have fewer headers: what nodes send besides is signalling at least.
+    // Messages that share a segment have fewer headers: what nodes send besides is signalling at
+    // least.
     let most = (bytes - (own - data).max(0.0)).max(0.0);
     let publications = (data + segments * FRAMES * HEADER_BYTES).min(most);
     let share = if bytes > 0.0 {
@@ -529,7 +534,8 @@ mod tests {
                 rate,
             ])
         };
-        // Ten messages of 500 bytes in a frame each, and five acknowledgements: 15 headers of 66 bytes.
+        // Ten messages of 500 bytes in a frame each, and five acknowledgements: 15 headers of 66
+        // bytes.
         assert_eq!(counted(10.0), [Some(599.0), Some(601.0)]);
         // A thousand small ones share frames: what nodes count as signalling is left.
         assert_eq!(counted(1000.0), [Some(1000.0), Some(200.0)]);

@@ -39,7 +39,8 @@ const NORMAL_99: f64 = 2.326;
 pub(crate) const UNFINISHED: &str = "the lab has not finished";
 /// How far clients may be behind their schedule.
 const MAX_BEHIND_MS: f64 = 100.0;
-/// The part of a mean delay that may be how far clients were behind their schedule on average, and a time that is too short to matter.
+/// The part of a mean delay that may be how far clients were behind their schedule on average, and
+/// a time that is too short to matter.
 const BEHIND_SHARE: f64 = 0.1;
 const BEHIND_MS: f64 = 0.1;
 
@@ -49,7 +50,8 @@ fn may_be_late(frames: u64) -> f64 {
     expected + NORMAL_99 * expected.sqrt() + 1.0
 }
 
-/// Why a mean delay is not that of the brokers: too much of it is how far the clients were behind their schedule.
+/// Why a mean delay is not that of the brokers: too much of it is how far the clients were behind
+/// their schedule.
 fn behind_on_average(metrics: &BTreeMap<String, f64>) -> Option<String> {
     // A search goes to the limit of the clients, and says where it is.
     if metrics.keys().any(|name| name.starts_with("sustainable_")) {

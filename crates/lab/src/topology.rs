@@ -86,7 +86,8 @@ impl Topology {
         Self::of_repeat(network, names, seed, 1)
     }
 
-    /// Builds it for a repeat. All repeats have the same links; delays that are drawn for each link are drawn for each repeat.
+    /// Builds it for a repeat. All repeats have the same links; delays that are drawn for each link
+    /// are drawn for each repeat.
     pub fn of_repeat(
         network: &Network,
         names: &[String],

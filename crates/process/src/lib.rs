@@ -1,5 +1,5 @@
-//! CPU and memory that a process of this host has used and may use, from `/proc` and from its control group; and what this process may do
-//! ([`sandbox`]).
+//! CPU and memory that a process of this host has used and may use, from `/proc` and from its
+//! control group; and what this process may do ([`sandbox`]).
 //!
 //! A share of the CPU means something only relative to what the process may use: a node with a quota of half a processor is busy when it uses half of
 //! one. So [`Process::cpus`] is the minimum of its affinity and of the quotas of its control group and all groups above it, of version 1 or 2; the

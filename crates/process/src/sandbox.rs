@@ -1,8 +1,9 @@
-//! Takes rights away from this process that a server does not need once it has started: to write anywhere but in some directories, to execute
-//! programs, to gain privileges, to send signals to other processes. By Landlock, where the kernel has it.
+//! Takes rights away from this process that a server does not need once it has started: to write
+//! anywhere but in some directories, to execute programs, to gain privileges, to send signals to
+//! other processes. By Landlock, where the kernel has it.
 //!
-//! Reading is not restricted: certificates, lists of users and secrets are read again while a server runs, from files that may have been replaced or
-//! are symbolic links to others by then.
+//! Reading is not restricted: certificates, lists of users and secrets are read again while a
+//! server runs, from files that may have been replaced or are symbolic links to others by then.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest version of Landlock whose rights are taken away. A kernel with an earlier one takes away those that it knows.
+/// The newest version of Landlock whose rights are taken away. A kernel with an earlier one takes
+/// away those that it knows.
 const VERSION: ABI = ABI::V6;
 
 /// Where a sandboxed process may write.
@@ -66,11 +68,13 @@ pub enum SandboxError {
     Landlock(#[from] RulesetError),
 }
 
-/// Takes the rights away from the calling thread and all threads and processes that it starts afterwards, for good. So a program calls this before it
-/// starts threads. A directory that does not exist is skipped.
+/// Takes the rights away from the calling thread and all threads and processes that it starts
+/// afterwards, for good. So a program calls this before it starts threads. A directory that does
+/// not exist is skipped.
 ///
 /// # Errors
-/// A directory cannot be opened, or the system refuses. Then nothing has changed, except that privileges may not be gained any more.
+/// A directory cannot be opened, or the system refuses. Then nothing has changed, except that
+/// privileges may not be gained any more.
 pub fn enter(writable: &[Writable]) -> Result<Sandbox, SandboxError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_write(VERSION) | AccessFs::Execute)?
@@ -109,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs `test` in a thread of its own, which alone loses its rights. On a kernel without Landlock there is nothing to test.
+    /// Runs `test` in a thread of its own, which alone loses its rights. On a kernel without
+    /// Landlock there is nothing to test.
     fn in_sandbox(writable: Vec<Writable>, test: impl FnOnce() + Send + 'static) {
         let thread = thread::spawn(move || match enter(&writable).expect("entered") {
             Sandbox::NoLandlock => eprintln!("NOT CHECKED: this kernel has no Landlock"),

@@ -1,5 +1,6 @@
-//! A look at the files of the engine before it reads them: it allocates as many entries as a table of contents claims to have before it compares the
-//! checksum of that table, and a failed allocation ends the process.
+//! A look at the files of the engine before it reads them: it allocates as many entries as a table
+//! of contents claims to have before it compares the checksum of that table, and a failed
+//! allocation ends the process.
 //!
 //! Its files are archives of the crate `sfa` (1.0.0), little-endian:
 //!

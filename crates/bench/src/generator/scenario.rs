@@ -71,13 +71,15 @@ pub struct Scenario {
     pub subscriber_qos: Option<Qos>,
     /// Payload of each message in bytes; of the longest if they differ.
     pub payload_len: usize,
-    /// Payloads in bytes in the order of sending, from the first again after the last; each stream begins elsewhere. None is above `payload_len`.
+    /// Payloads in bytes in the order of sending, from the first again after the last; each stream
+    /// begins elsewhere. None is above `payload_len`.
     pub payload_sizes: Option<Arc<[u32]>>,
     /// Whether publications have the RETAIN flag.
     pub retain: bool,
     /// Names of topics; `None`: the usual ones, which start with `prefix`.
     pub topic: Option<TopicTemplate>,
-    /// First level of the usual topics, and prefix of every client identifier: must be distinct for simultaneous runs.
+    /// First level of the usual topics, and prefix of every client identifier: must be distinct for
+    /// simultaneous runs.
     pub prefix: String,
     /// Seed of all random choices.
     pub seed: u64,
@@ -87,7 +89,8 @@ pub struct Scenario {
     pub persistent: bool,
     /// The will of every client.
     pub will: Option<WillMessage>,
-    /// Keep Alive in seconds, 0: off. A client sends a PINGREQ after three quarters of it, whatever else it sends.
+    /// Keep Alive in seconds, 0: off. A client sends a PINGREQ after three quarters of it, whatever
+    /// else it sends.
     pub keep_alive_s: u16,
     /// Connections begun in a second at most, above 0; `None`: as fast as the brokers accept them.
     pub connects_per_s: Option<f64>,

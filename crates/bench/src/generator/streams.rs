@@ -57,7 +57,8 @@ impl Form {
 /// One stream: a publisher and its topic.
 #[derive(Debug)]
 pub struct Stream {
-    /// A complete PUBLISH with the longest payload; identifier and stamp are overwritten in each copy.
+    /// A complete PUBLISH with the longest payload; identifier and stamp are overwritten in each
+    /// copy.
     template: Box<[u8]>,
     /// Bytes before the variable header.
     header_len: usize,

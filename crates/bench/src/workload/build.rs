@@ -148,7 +148,8 @@ pub(super) fn build(workload: &Workload, names: &Names<'_>) -> Result<Plan, Plan
     }
 }
 
-/// Topics with a publisher each, or publishers that draw a topic each; subscribers draw among the topics that are published.
+/// Topics with a publisher each, or publishers that draw a topic each; subscribers draw among the
+/// topics that are published.
 fn build_social(
     workload: &Workload,
     names: &Names<'_>,
@@ -230,7 +231,8 @@ fn bounded(name: &'static str, count: usize, streams: usize) -> Result<(), PlanE
     at_most(name, count, most.min(MAX_SUBSCRIBERS))
 }
 
-/// Distinct draws among the topics that are published: any other, and a repeated one, is drawn again (Detti III-A).
+/// Distinct draws among the topics that are published: any other, and a repeated one, is drawn
+/// again (Detti III-A).
 fn distinct_topics(
     zipf: &Zipf,
     random: &mut Random,

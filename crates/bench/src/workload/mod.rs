@@ -38,7 +38,8 @@ pub enum Workload {
     Social {
         /// Topics (Ntop).
         topics: usize,
-        /// Publishers that draw a topic each, by the same law as subscribers, who draw among what is published (Overlays 6). `None`: each topic has one.
+        /// Publishers that draw a topic each, by the same law as subscribers, who draw among what
+        /// is published (Overlays 6). `None`: each topic has one.
         publishers: Option<usize>,
         /// Subscribers (Nsub).
         subscribers: usize,
@@ -74,7 +75,8 @@ pub enum Workload {
     },
 }
 
-/// The content of a run. A publisher has one topic: a *stream*, identified by its index here. Several publishers may have the same topic.
+/// The content of a run. A publisher has one topic: a *stream*, identified by its index here.
+/// Several publishers may have the same topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Topic of each stream.

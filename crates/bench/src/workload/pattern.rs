@@ -25,7 +25,8 @@ pub enum Pattern {
 /// Chosen figures of a pattern; `None` is the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
-    /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out. In `social` they draw a topic each; without a number each topic has one.
+    /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out. In `social` they draw a
+    /// topic each; without a number each topic has one.
     pub publishers: Option<usize>,
     /// Subscribers. 100, 1 in fan-in.
     pub subscribers: Option<usize>,

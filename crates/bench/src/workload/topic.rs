@@ -64,7 +64,8 @@ impl TopicTemplate {
         self.filled(run, &number.to_string(), &drawn)
     }
 
-    /// The name of a node in a tree of topics, by its path; `None` if the path is not the end of the name.
+    /// The name of a node in a tree of topics, by its path; `None` if the path is not the end of
+    /// the name.
     pub(super) fn path(&self, run: &str, path: &str) -> Option<String> {
         let start = self.0.strip_suffix(NUMBER)?.strip_suffix('/')?;
         if start.contains(NUMBER) || start.contains(DRAWN) {
@@ -77,7 +78,8 @@ impl TopicTemplate {
         })
     }
 
-    /// The filter that matches all topics; `None` if what tells them apart is not a whole level of the name.
+    /// The filter that matches all topics; `None` if what tells them apart is not a whole level of
+    /// the name.
     pub(super) fn filter(&self, run: &str) -> Option<String> {
         let level = |level: &str| match level {
             NUMBER | DRAWN => Some("+".to_owned()),

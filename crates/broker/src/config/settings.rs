@@ -125,7 +125,8 @@ pub struct Settings {
     #[arg(value_parser = units::millis::<u64>)]
     #[serde(deserialize_with = "units::millis_of_file")]
     pub discovery_grace_ms: Option<u64>,
-    /// How long a node that starts again waits for the other members before it accepts clients, if no node that it reaches does [default: 30s]
+    /// How long a node that starts again waits for the other members before it accepts clients, if
+    /// no node that it reaches does [default: 30s]
     #[arg(long, env = "THICKET_RESTART_GRACE_S", value_name = "TIME")]
     #[arg(value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
@@ -328,8 +329,9 @@ pub struct Settings {
     /// Accept every node with the cluster's name, over links without encryption [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
-    /// Whether the process may write only below --data and the directories of its Unix sockets and dead letters, and execute nothing: as far as
-    /// the kernel can enforce that (Landlock), or not at all [default: auto]
+    /// Whether the process may write only below --data and the directories of its Unix sockets and
+    /// dead letters, and execute nothing: as far as the kernel can enforce that (Landlock), or not
+    /// at all [default: auto]
     #[arg(long, env = "THICKET_SANDBOX", value_name = "WHETHER")]
     pub sandbox: Option<SandboxChoice>,
     /// Lowest level of lines in the log [default: info]

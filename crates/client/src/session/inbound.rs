@@ -88,14 +88,16 @@ impl Session {
             .is_some_and(|owed| owed.number == receipt.number);
         if is_owed {
             self.owed.remove(&packet_id);
-            // An error means that the message came over a connection that has ended: it comes again.
+            // An error means that the message came over a connection that has ended: it comes
+            // again.
             let _ = self
                 .client
                 .acknowledge(self.now(), packet_id, ReasonCode::Success);
         }
     }
 
-    /// A broker has accepted the session. What was delivered at QoS 1 and not acknowledged comes again, if the broker has it.
+    /// A broker has accepted the session. What was delivered at QoS 1 and not acknowledged comes
+    /// again, if the broker has it.
     pub(super) fn on_resumed(&mut self, session_present: bool) {
         if session_present {
             self.owed

@@ -100,7 +100,8 @@ impl Session {
     }
 
     fn begin(&mut self) -> Result<(), String> {
-        // Without a connection: what is given here is sent when the broker sends the message of QoS 2 again.
+        // Without a connection: what is given here is sent when the broker sends the message of QoS
+        // 2 again.
         self.acknowledge_all();
         let mut properties = self.assignment.borrow().properties.clone();
         self.name_learned_topics(&mut properties);

@@ -29,7 +29,8 @@ pub fn repaired_max_s(before: &[Option<Repair>], after: &[Option<Repair>]) -> Op
 }
 
 impl Cluster {
-    /// Bytes, publications and bytes of publications that the brokers report as sent on their links, all together; `None` for what they do not report.
+    /// Bytes, publications and bytes of publications that the brokers report as sent on their
+    /// links, all together; `None` for what they do not report.
     #[must_use]
     pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 3] {
         let driver = &self.driver;

@@ -75,7 +75,8 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Whether this many pairs are sustainable. Brokers that refuse clients, or close connections, do not sustain them.
+    /// Whether this many pairs are sustainable. Brokers that refuse clients, or close connections,
+    /// do not sustain them.
     fn holds(&mut self, pairs: usize) -> Result<bool, BenchError> {
         self.number += 1;
         let mut clients = self.clients.clone();

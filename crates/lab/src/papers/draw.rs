@@ -324,7 +324,8 @@ fn mark(part: usize, (x, y): (i32, i32), colour: RGBAColor) -> Polygon<(i32, i32
 type Band = (usize, Vec<(f64, f64)>, Vec<(f64, f64)>);
 
 impl Areas {
-    /// Each series between its edges. Stacked ones have the times of the longest; a series that has none there counts as 0.
+    /// Each series between its edges. Stacked ones have the times of the longest; a series that has
+    /// none there counts as 0.
     fn bands(&self) -> Vec<Band> {
         let longest = self.series.iter().max_by_key(|(_, points)| points.len());
         let Some((_, longest)) = longest else {

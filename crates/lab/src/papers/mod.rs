@@ -1,7 +1,9 @@
-//! The papers whose experiments the scenarios follow: their parameters as data, and how the scenarios depart from them.
+//! The papers whose experiments the scenarios follow: their parameters as data, and how the
+//! scenarios depart from them.
 //!
-//! `scenarios/papers/KEY.toml` has for each figure and table the parameters with their place in the paper, the scenarios that follow it, and for each
-//! parameter in which a scenario departs the reason. A departure without a reason is a problem, and so is a reason without a departure.
+//! `scenarios/papers/KEY.toml` has for each figure and table the parameters with their place in the
+//! paper, the scenarios that follow it, and for each parameter in which a scenario departs the
+//! reason. A departure without a reason is a problem, and so is a reason without a departure.
 
 mod draw;
 mod figure;
@@ -177,7 +179,8 @@ fn read(folder: &Path, name: &str) -> Result<(Scenario, Vec<Cell>), LabError> {
     Scenario::load(&folder.join(format!("{name}.toml")))
 }
 
-/// What is wrong: departures without a reason, reasons without a departure, and scenarios that claim a figure which no data has.
+/// What is wrong: departures without a reason, reasons without a departure, and scenarios that
+/// claim a figure which no data has.
 pub fn problems(folder: &Path) -> Result<Vec<String>, LabError> {
     let mut problems = Vec::new();
     let mut named = BTreeSet::new();

@@ -7,7 +7,8 @@ use crate::units::Positive;
 
 /// The distinct values of a parameter, in the order of the cells, as text.
 ///
-/// A key is that of a scenario, such as `workload.qos`, with its default if the file does not have it, or one of these:
+/// A key is that of a scenario, such as `workload.qos`, with its default if the file does not have
+/// it, or one of these:
 ///
 /// | key | meaning |
 /// | --- | --- |

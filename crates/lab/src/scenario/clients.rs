@@ -11,8 +11,9 @@ use super::workload::{Placement, Reference, Version};
 use super::{Measure, Scenario};
 use crate::units::Positive;
 
-/// The prefix of client identifiers and of the usual topics in a run: as long in every run, whatever system it has. Brokers start again for each repeat; a
-/// persistent session of one cell is not that of the next.
+/// The prefix of client identifiers and of the usual topics in a run: as long in every run,
+/// whatever system it has. Brokers start again for each repeat; a persistent session of one cell is
+/// not that of the next.
 #[must_use]
 pub fn prefix(cell: usize, repeat: u64) -> String {
     format!("l{cell:04}-{repeat:03}")

@@ -48,8 +48,9 @@ pub enum Measure {
         /// Rest before memory is read.
         hold_s: NonNegative,
     },
-    /// The most connections that each have their share of a load, at which consumption follows publication (Comparison M3). Clients connect anew for each
-    /// number that is tried; half of them publish, each to one of the others.
+    /// The most connections that each have their share of a load, at which consumption follows
+    /// publication (Comparison M3). Clients connect anew for each number that is tried; half of
+    /// them publish, each to one of the others.
     MostConnections {
         /// First number that is tried.
         count: usize,

@@ -12,7 +12,8 @@ use crate::units::Positive;
 
 /// Bytes of number and time in a payload.
 pub(super) const STAMP: usize = 16;
-/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length (MQTT 5.0, 1.5.5), a topic among them.
+/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length (MQTT 5.0,
+/// 1.5.5), a topic among them.
 pub(super) const MAX_PAYLOAD: usize = 268_000_000;
 /// Most bytes of a will (MQTT 5.0, 1.5.6).
 const MAX_WILL: usize = 65_535;
@@ -43,7 +44,8 @@ pub struct PayloadLaw {
 }
 
 impl PayloadLaw {
-    /// Payloads in bytes, 4096 that are equally likely, in an order drawn from the seed; none is too short for number and time. An error names the key.
+    /// Payloads in bytes, 4096 that are equally likely, in an order drawn from the seed; none is
+    /// too short for number and time. An error names the key.
     pub fn sizes(&self, seed: u64) -> Result<Arc<[u32]>, String> {
         let keys = match self.law {
             Law::Uniform => ["min_bytes", "max_bytes"],

@@ -26,7 +26,8 @@ const VARIATION: f64 = 0.5;
 pub struct Workload {
     /// Traffic pattern.
     pub pattern: Pattern,
-    /// Publishers, with a topic each: pairs of `pair`. Those of `social` draw a topic each; without a number each topic has one.
+    /// Publishers, with a topic each: pairs of `pair`. Those of `social` draw a topic each; without
+    /// a number each topic has one.
     #[serde(default)]
     pub publishers: Option<usize>,
     /// Subscribers.

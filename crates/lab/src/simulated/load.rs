@@ -65,7 +65,8 @@ fn will(will: &WillMessage) -> WillConfig {
 }
 
 impl<'a> Load<'a> {
-    /// Connects all clients and subscribes; it ends with the last SUBACK. `run`: number of the cell, and repeat.
+    /// Connects all clients and subscribes; it ends with the last SUBACK. `run`: number of the
+    /// cell, and repeat.
     pub fn connect(
         lab: &'a mut SimulatedLab,
         scenario: &Scenario,

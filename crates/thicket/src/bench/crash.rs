@@ -22,8 +22,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Arguments of `thicket bench crash`.
 ///
-/// Without --random and --reboot it is the scenario M5: one publisher and one subscriber on the first node, one subscriber on the second, all with
-/// persistent sessions; the second node is killed, and its subscriber reconnects to the first.
+/// Without --random and --reboot it is the scenario M5: one publisher and one subscriber on the
+/// first node, one subscriber on the second, all with persistent sessions; the second node is
+/// killed, and its subscriber reconnects to the first.
 #[derive(Debug, clap::Args)]
 pub struct Crash {
     /// Nodes of one cluster that run already; give a --kill-cmd and a --start-cmd for each, in the same order
@@ -44,7 +45,8 @@ pub struct Crash {
     /// Kill and restart random nodes for this many seconds
     #[arg(long, value_name = "SECONDS")]
     random: Option<f64>,
-    /// Kill all nodes at once, and start them again in a random order, so many seconds apart: a loss of power
+    /// Kill all nodes at once, and start them again in a random order, so many seconds apart: a
+    /// loss of power
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["random", "pause", "stall_disk", "clock_jump"])]
     reboot: Option<f64>,
     /// Pause nodes for --down seconds (SIGSTOP) instead of killing them; with --spawn
@@ -57,7 +59,8 @@ pub struct Crash {
     /// Let the wall clock of a node jump this far ahead or back, or to the right time again; with --spawn, needs `cc`
     #[arg(long, value_name = "SECONDS", requires = "spawn", conflicts_with_all = ["pause", "stall_disk"])]
     clock_jump: Option<f64>,
-    /// Messages per second, of all publishers together [default: 100, with --random and --reboot 1000]
+    /// Messages per second, of all publishers together [default: 100, with --random and --reboot
+    /// 1000]
     #[arg(long, value_name = "MSGS")]
     rate: Option<f64>,
     /// QoS of the publishers; both: half of them each [default: 1, with --random and --reboot both]

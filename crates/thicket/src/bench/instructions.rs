@@ -39,8 +39,8 @@ pub struct Instructions {
     /// What is measured
     #[arg(long, value_enum, default_value_t = Subject::Node)]
     target: Subject,
-    /// Named workloads, closed loops only; and one message at a time with two nodes: X0 and X1 to the other node at QoS 0 and 1, R1 to a persistent
-    /// session with a backup there
+    /// Named workloads, closed loops only; and one message at a time with two nodes: X0 and X1 to
+    /// the other node at QoS 0 and 1, R1 to a persistent session with a backup there
     #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = ["W1", "W2", "X0", "X1", "R1"])]
     workloads: Vec<String>,
     /// Program whose node or relay is measured [default: this one]

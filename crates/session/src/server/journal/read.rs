@@ -23,7 +23,8 @@ impl<'a> JournalEntries<'a> {
     /// Of a whole record. `times_of_day`: the clocks of the reader.
     ///
     /// # Errors
-    /// [`JournalError::Version`] for a record of another format; [`JournalError::Malformed`] for an empty one.
+    /// [`JournalError::Version`] for a record of another format; [`JournalError::Malformed`] for an
+    /// empty one.
     pub fn new(times_of_day: Timeline, record: &'a [u8]) -> Result<Self, JournalError> {
         let (format, rest) = record
             .split_first()
